@@ -1,0 +1,135 @@
+"""The exceptions of hyperrl. Every message says what is wrong, what was expected and what to do.
+
+::
+
+    HyperrlError
+    ├── ConfigError             a key or value of a config, option or argument is not acceptable
+    ├── DataError               a file or data set is missing, unreadable or lacks what was asked of it
+    ├── ModelError              a model directory or tokenizer cannot be used
+    │   └── TemplateError       its chat template cannot be rendered or bridged exactly
+    ├── MissingExtraError       an optional part is not installed (also an ImportError)
+    ├── EnvError                an environment is defined or used wrongly
+    │   ├── ToolDefinitionError     a ``@tool`` cannot be offered to a policy
+    │   └── RewardDefinitionError   a ``@reward`` cannot be computed
+    ├── TrajectoryError         an invariant of a trajectory does not hold
+    ├── StoreError              a trajectory store cannot be read or written
+    ├── SamplingError           a policy cannot answer a request
+    │   ├── ContextOverflowError    prompt and answer do not fit into the model's context
+    │   └── SamplerClosedError      the sampler was closed or its publication did not finish
+    ├── PublicationError        a policy version could not be made live
+    ├── InvariantError          a rule that training promises to keep was broken
+    ├── RunDirectoryError       an output directory cannot be used
+    └── RolloutError            episodes could not be played
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigError",
+    "ContextOverflowError",
+    "DataError",
+    "EnvError",
+    "HyperrlError",
+    "InvariantError",
+    "MissingExtraError",
+    "ModelError",
+    "PublicationError",
+    "RewardDefinitionError",
+    "RolloutError",
+    "RunDirectoryError",
+    "SamplerClosedError",
+    "SamplingError",
+    "StoreError",
+    "TemplateError",
+    "ToolDefinitionError",
+    "TrajectoryError",
+    "nearest",
+]
+
+
+class HyperrlError(Exception):
+    """Base of every error that hyperrl raises on purpose."""
+
+
+class ConfigError(HyperrlError):
+    """A key or value of a config, option or argument is not acceptable."""
+
+
+class DataError(HyperrlError):
+    """A file or data set is missing, unreadable or lacks what was asked of it."""
+
+
+class ModelError(HyperrlError):
+    """A model directory or tokenizer cannot be used."""
+
+
+class TemplateError(ModelError):
+    """A chat template cannot be rendered or bridged exactly."""
+
+
+class MissingExtraError(HyperrlError, ImportError):
+    """An optional part is not installed; the message names the exact install command."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(
+            f"{package} is needed for this and is not installed. Run: pip install 'hyperrl[{extra}]'"
+        )
+
+
+class EnvError(HyperrlError):
+    """An environment is defined or used wrongly."""
+
+
+class ToolDefinitionError(EnvError):
+    """A ``@tool`` cannot be offered to a policy."""
+
+
+class RewardDefinitionError(EnvError):
+    """A ``@reward`` cannot be computed."""
+
+
+class TrajectoryError(HyperrlError):
+    """An invariant of a trajectory does not hold."""
+
+
+class StoreError(HyperrlError):
+    """A trajectory store cannot be read or written."""
+
+
+class SamplingError(HyperrlError):
+    """A policy cannot answer a request."""
+
+
+class ContextOverflowError(SamplingError):
+    """Prompt and answer do not fit into the model's context."""
+
+
+class SamplerClosedError(SamplingError):
+    """The sampler was closed, or no finished publication stands behind it."""
+
+
+class PublicationError(HyperrlError):
+    """A policy version could not be made live."""
+
+
+class InvariantError(HyperrlError):
+    """A rule that training promises to keep was broken; the run stops rather than learn from it."""
+
+
+class RunDirectoryError(HyperrlError):
+    """An output directory cannot be used."""
+
+
+class RolloutError(HyperrlError):
+    """Episodes could not be played."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the closest known name, or an empty string."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,458 @@
+"""What happened in an episode: frozen records over read-only numpy arrays.
+
+Shapes: C context tokens of a turn, A action tokens of a turn, F final context tokens.
+
+A :class:`Trajectory` is a forest of turns. A turn is what was read since its parent's last token
+(``context_ids``) and then what one policy call sampled (``action_ids``). Ids are never made from
+text again: concatenating ``context_ids`` and ``action_ids`` along a path gives exactly the tokens
+that the policy saw. Every invariant is checked once, when the trajectory is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperrl.errors import TrajectoryError
+
+__all__ = [
+    "NOT_SAMPLED",
+    "Event",
+    "Failure",
+    "Group",
+    "RewardTerm",
+    "StopReason",
+    "ToolRecord",
+    "Trajectory",
+    "TruncationReason",
+    "Turn",
+    "TurnUse",
+]
+
+Ids = NDArray[np.int32]
+Logprobs = NDArray[np.float32]
+GroupId = tuple[int, int]
+
+NOT_SAMPLED = -1
+"""Policy version of a token that no published policy drew (gold text, a remote endpoint)."""
+
+
+class StopReason(StrEnum):
+    """Why the sampler stopped. Tool calls are a parse result, not a stop reason."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+class TruncationReason(StrEnum):
+    """Why we cut an episode that its task had not ended."""
+
+    MAX_TURNS = "max_turns"
+    MAX_TOKENS = "max_tokens"
+    WALL_CLOCK = "wall_clock"
+    CONTEXT = "context"
+
+
+TurnUse = Literal["train", "context", "side"]
+"""``train``: learned from; ``context``: never sampled, only read; ``side``: outside the task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an episode or a reward term has no result.
+
+    Attributes:
+        kind: short name that failures are counted by, such as ``reward_error`` or ``tool_timeout``.
+        stage: where it happened: ``reset``, ``policy``, ``step``, ``tool``, ``reward``, ``program``.
+        reason: what a person should read.
+        exclude: leave the whole trajectory out of learning.
+    """
+
+    kind: str
+    stage: str
+    reason: str
+    exclude: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardTerm:
+    """One part of the reward; the only place where reward is stored.
+
+    Attributes:
+        name: the term's name, unique within a turn.
+        score: its value, or ``None`` while it is unscored. Never NaN or infinite.
+        weight: factor in the sum; a term of weight 0 is recorded and asked for nothing.
+        turn: index of the turn that earned it; ``None`` means the answer turn.
+        error: why ``score`` is ``None``.
+    """
+
+    name: str
+    score: float | None
+    weight: float = 1.0
+    turn: int | None = None
+    error: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRecord:
+    """One tool call of a turn: what was asked, what came back.
+
+    Attributes:
+        call_id: id of the call, unique within the episode.
+        name: the tool's name as written; empty if none could be read.
+        arguments: the arguments exactly as written, before any repair.
+        status: ``ok``, a parse status (``invalid_json``, ``unclosed``, ``missing_name``,
+            ``malformed``) or an execution status (``unknown_tool``, ``bad_arguments``, ``too_long``,
+            ``timeout``, ``error``, ``not_run``).
+        result: the text that the policy read as the answer.
+        duration_s: seconds spent in the tool.
+        repairs: what was mended before the call was understood, in order.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    status: str
+    result: str
+    duration_s: float = 0.0
+    repairs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The readable side of one turn.
+
+    Attributes:
+        turn: the turn it belongs to; ``None`` for what was read after the last action.
+        observation: the new text that was read before the action.
+        action: the text of the action (decoded; never encoded again).
+        tool_calls: the calls in the action, in order.
+        stepped: the action reached ``env.step``.
+    """
+
+    turn: int | None
+    observation: str
+    action: str = ""
+    tool_calls: tuple[ToolRecord, ...] = ()
+    stepped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Turn:
+    """What was read, then the one policy call that answered it.
+
+    Attributes:
+        parent: index of the turn whose tokens this prompt extends; ``None`` starts a fresh context.
+        context_ids: i32[C], read since the parent's last token (the whole prompt for a root).
+        action_ids: i32[A], exactly what the policy sampled.
+        behavior_logprobs: f32[A] in nats, under the distribution that drew the token:
+            ``log_softmax(logits / temperature)``, untruncated; at temperature 0 reported at 1;
+            ``None`` if the action was not sampled by us.
+        policy_versions: i32[A], the published version that drew each token; ``NOT_SAMPLED``
+            throughout where ``behavior_logprobs`` is ``None``.
+        temperature: the temperature that drew the action.
+        stop_reason: why the sampler stopped.
+        policy: the seat that spoke.
+        use: whether it is learned from.
+    """
+
+    parent: int | None
+    context_ids: Ids
+    action_ids: Ids
+    behavior_logprobs: Logprobs | None
+    policy_versions: Ids
+    temperature: float = 1.0
+    stop_reason: StopReason = StopReason.STOP
+    policy: str = "main"
+    use: TurnUse = "train"
+
+    @property
+    def sampled(self) -> bool:
+        """Whether our own sampler drew the action."""
+        return self.behavior_logprobs is not None
+
+    def __eq__(self, other: object) -> bool:
+        """Compare bit for bit: two NaNs with the same bits are equal, 0.0 and -0.0 are not."""
+        if not isinstance(other, Turn):
+            return NotImplemented
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trajectory:
+    """The immutable record of one episode. Building one checks every invariant.
+
+    Attributes:
+        run_id: the run that played it.
+        group_id: ``(epoch, data position)`` of the task; the members of a group share it.
+        sample_index: position within the group, from 0.
+        task_id: the task's own name.
+        env_id, env_version, env_kwargs: the environment and how it was made.
+        reset_options: the ``options`` given to ``reset``.
+        seed: the seed given to ``reset``.
+        program: name of the agent program that played.
+        sandbox_level: the isolation that tools ran in.
+        turns: the forest of turns, parents before children.
+        final_context_ids: i32[F], what was read after the last action.
+        events: the readable side of the turns.
+        reward_terms: every term of the reward.
+        terminated: the task ended.
+        truncated: we cut it; ``truncation_reason`` says why.
+        failure: why the episode is not usable, if it is not.
+        metrics: numbers about the episode.
+        timings: seconds by stage; never part of an environment's ``info``.
+
+    Raises:
+        TrajectoryError: an invariant does not hold; the message names the turn and the values.
+    """
+
+    run_id: str
+    group_id: GroupId
+    sample_index: int
+    task_id: str
+    env_id: str
+    env_version: str = "0"
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    reset_options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    program: str = "turn_loop"
+    sandbox_level: str = "none"
+    turns: tuple[Turn, ...] = ()
+    final_context_ids: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
+    events: tuple[Event, ...] = ()
+    reward_terms: tuple[RewardTerm, ...] = ()
+    terminated: bool = False
+    truncated: bool = False
+    truncation_reason: TruncationReason | None = None
+    failure: Failure | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "turns", _sealed_turns(self.turns))
+        put(
+            self,
+            "final_context_ids",
+            _sealed(self.final_context_ids, np.int32, "final_context_ids"),
+        )
+        for name in ("env_kwargs", "reset_options", "metrics", "timings"):
+            put(self, name, MappingProxyType(dict(getattr(self, name))))
+        _check_outcome(self)
+        _check_references(self)
+
+    @property
+    def reward(self) -> float | None:
+        """Sum of ``score * weight``; ``None`` while a term that counts is unscored, or none exists."""
+        counted = [term for term in self.reward_terms if term.weight != 0]
+        if not counted or any(term.score is None for term in counted):
+            return None
+        return math.fsum(cast(float, term.score) * term.weight for term in counted)
+
+    @property
+    def usable(self) -> bool:
+        """Whether learning may use it: scored, and no failure excludes it."""
+        return self.reward is not None and not (self.failure is not None and self.failure.exclude)
+
+    @property
+    def answer_turn(self) -> int | None:
+        """The last turn of the main path whose action reached ``env.step``."""
+        path = set(self.main_path)
+        stepped = [e.turn for e in self.events if e.stepped and e.turn is not None]
+        return max((turn for turn in stepped if turn in path), default=None)
+
+    @property
+    def main_path(self) -> tuple[int, ...]:
+        """Root-to-leaf indices of the path that ends in the last ``train`` turn of the main seat.
+
+        The main seat is the one that spoke the first ``train`` turn.
+        """
+        learned = [i for i, turn in enumerate(self.turns) if turn.use == "train"]
+        if not learned:
+            return ()
+        seat = self.turns[learned[0]].policy
+        return self.path(next(i for i in reversed(learned) if self.turns[i].policy == seat))
+
+    def path(self, turn: int) -> tuple[int, ...]:
+        """Indices from the root to ``turn``, both included."""
+        found = [turn]
+        while (parent := self.turns[found[-1]].parent) is not None:
+            found.append(parent)
+        return tuple(reversed(found))
+
+    def prompt_ids(self, turn: int) -> Ids:
+        """i32[T]: every token that stood before the first action token of ``turn``."""
+        path = self.path(turn)
+        parts = [x for i in path[:-1] for x in (self.turns[i].context_ids, self.turns[i].action_ids)]
+        return np.concatenate([*parts, self.turns[turn].context_ids])
+
+    def with_terms(self, *terms: RewardTerm) -> Trajectory:
+        """Return a copy with more reward terms (group rewards, judges, reward models)."""
+        return dataclasses.replace(self, reward_terms=(*self.reward_terms, *terms))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare bit for bit, like :class:`Turn`."""
+        if not isinstance(other, Trajectory):
+            return NotImplemented
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain = {k: dict(v) if isinstance(v, MappingProxyType) else v for k, v in values.items()}
+        return _rebuild, (plain,)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Trajectories of one task that are compared with each other."""
+
+    group_id: GroupId
+    trajectories: tuple[Trajectory, ...]
+
+    def __post_init__(self) -> None:
+        strangers = [t.group_id for t in self.trajectories if t.group_id != self.group_id]
+        if strangers:
+            raise TrajectoryError(f"group {self.group_id} holds a trajectory of {strangers[0]}")
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return iter(self.trajectories)
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    @property
+    def usable(self) -> tuple[Trajectory, ...]:
+        """The members that learning may use."""
+        return tuple(t for t in self.trajectories if t.usable)
+
+
+def _rebuild(values: dict[str, Any]) -> Trajectory:
+    return Trajectory(**values)
+
+
+def _same(left: object, right: object) -> bool:
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+    if isinstance(left, float) and isinstance(right, float):
+        return np.float64(left).tobytes() == np.float64(right).tobytes()
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
+    return bool(left == right)
+
+
+def _sealed(values: object, dtype: type[np.generic], name: str) -> NDArray[Any]:
+    """Return ``values`` as a read-only one-dimensional array of ``dtype``; copies only if needed."""
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=dtype)
+    if array.ndim != 1 or (array.size and array.dtype != dtype):
+        raise TrajectoryError(
+            f"{name} must be a one-dimensional {np.dtype(dtype).name} array,"
+            f" got shape {array.shape} of {array.dtype}"
+        )
+    if array.dtype != dtype:
+        array = array.astype(dtype)
+    base = array.base
+    if array.flags.writeable or (isinstance(base, np.ndarray) and base.flags.writeable):
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+def _sealed_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    sealed: list[Turn] = []
+    for index, turn in enumerate(turns):
+        where = f"turn {index}"
+        arrays = {
+            name: _sealed(getattr(turn, name), np.int32, f"{where}: {name}")
+            for name in ("context_ids", "action_ids", "policy_versions")
+        }
+        logprobs = turn.behavior_logprobs
+        if logprobs is not None:
+            logprobs = _sealed(logprobs, np.float32, f"{where}: behavior_logprobs")
+        new = dataclasses.replace(turn, behavior_logprobs=logprobs, **cast(Any, arrays))
+        _check_turn(new, where)
+        _check_lineage(new, index, sealed)
+        sealed.append(new)
+    return tuple(sealed)
+
+
+def _check_turn(turn: Turn, where: str) -> None:
+    length = len(turn.action_ids)
+    if len(turn.policy_versions) != length:
+        raise TrajectoryError(f"{where}: {length} action_ids but {len(turn.policy_versions)} policy_versions")
+    if turn.behavior_logprobs is None:
+        if np.any(turn.policy_versions != NOT_SAMPLED):
+            raise TrajectoryError(f"{where}: policy versions without behavior_logprobs")
+    else:
+        _check_sampled(turn, length, where)
+    if any(ids.size and ids.min() < 0 for ids in (turn.context_ids, turn.action_ids)):
+        raise TrajectoryError(f"{where}: token ids must not be negative")
+    if not (turn.temperature >= 0 and math.isfinite(turn.temperature)):
+        raise TrajectoryError(f"{where}: temperature must be finite and >= 0, got {turn.temperature}")
+
+
+def _check_sampled(turn: Turn, length: int, where: str) -> None:
+    logprobs = cast(Logprobs, turn.behavior_logprobs)
+    if len(logprobs) != length:
+        raise TrajectoryError(f"{where}: {length} action_ids but {len(logprobs)} behavior_logprobs")
+    if turn.use == "context":
+        raise TrajectoryError(f"{where}: a context turn was not sampled and has no behavior_logprobs")
+    if length and turn.policy_versions.min() < 0:
+        raise TrajectoryError(f"{where}: every sampled token needs the version that drew it")
+    if length and not (np.isfinite(logprobs).all() and logprobs.max() <= 0):
+        raise TrajectoryError(f"{where}: behavior_logprobs must be finite and at most 0")
+
+
+def _check_lineage(turn: Turn, index: int, before: Sequence[Turn]) -> None:
+    """Parents precede children; versions never decrease along a path of one policy."""
+    parent = turn.parent
+    if parent is not None and not 0 <= parent < index:
+        raise TrajectoryError(f"turn {index}: parent {parent} must be an earlier turn")
+    versions = turn.policy_versions
+    if not turn.sampled or not len(versions):
+        return
+    if len(versions) > 1 and np.any(versions[1:] < versions[:-1]):
+        raise TrajectoryError(f"turn {index}: policy versions decrease within the action")
+    while parent is not None:
+        other = before[parent]
+        if other.sampled and other.policy == turn.policy and len(other.policy_versions):
+            if other.policy_versions[-1] > versions[0]:
+                raise TrajectoryError(
+                    f"turn {index}: version {versions[0]} after version"
+                    f" {other.policy_versions[-1]} of its ancestor {parent}"
+                )
+            return
+        parent = other.parent
+
+
+def _check_outcome(trajectory: Trajectory) -> None:
+    if trajectory.truncated != (trajectory.truncation_reason is not None):
+        raise TrajectoryError("truncated and truncation_reason must be given together")
+    if trajectory.sample_index < 0:
+        raise TrajectoryError(f"sample_index must be >= 0, got {trajectory.sample_index}")
+    for term in trajectory.reward_terms:
+        if term.score is None and term.error is None:
+            raise TrajectoryError(f"reward term {term.name!r} is unscored without an error")
+        if term.score is not None and not math.isfinite(term.score):
+            raise TrajectoryError(f"reward term {term.name!r} has the score {term.score}")
+        if not math.isfinite(term.weight):
+            raise TrajectoryError(f"reward term {term.name!r} has the weight {term.weight}")
+
+
+def _check_references(trajectory: Trajectory) -> None:
+    count = len(trajectory.turns)
+    named = [("reward term", term.turn) for term in trajectory.reward_terms]
+    named += [("event", event.turn) for event in trajectory.events]
+    for what, turn in named:
+        if turn is not None and not 0 <= turn < count:
+            raise TrajectoryError(f"{what} names turn {turn} of {count}")
