@@ -1,0 +1,334 @@
+"""The config of a training run: strict, typed, every leaf with a default and a unit.
+
+A config is a YAML file; ``--set a.b=c`` overrides single leaves. Unknown keys are refused with the
+nearest known name, and everything that can be known to be wrong is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hyperrl.errors import ConfigError, nearest
+
+__all__ = [
+    "AlgorithmConfig",
+    "ConsistencyConfig",
+    "EnvConfig",
+    "EvaluationConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "SamplerConfig",
+    "SftConfig",
+    "TrainConfig",
+    "dump_config",
+    "load_config",
+    "make_config",
+    "option_names",
+]
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are errors, values are not changed after loading."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=False, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class RunConfig(Section):
+    """Where a run lives and what it can be repeated from."""
+
+    name: str = "run"
+    """Name of the run; part of every trajectory."""
+    dir: Path = Path("runs/run")
+    """Folder of the run: config, metrics, trajectories, plots, final model."""
+    seed: Whole = 0
+    """Seed of everything that is drawn: weights, data order, episodes, tokens."""
+    overwrite: bool = False
+    """Replace what an earlier, ended run left in ``dir``."""
+
+
+class ModelConfig(Section):
+    """The policy's starting point."""
+
+    path: Path = Path("models/policy")
+    """Model directory in the Hugging Face layout (config.json, safetensors, tokenizer.json)."""
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    """Type of weights and activations; losses and logprobs are float32 or wider."""
+    attention: Literal["eager", "sdpa"] = "eager"
+    """Attention implementation, the same for learner and sampler."""
+    device: str = "auto"
+    """``auto`` takes the accelerator if there is one, else the CPU."""
+    threads: Whole = 1
+    """CPU threads of one tensor operation; 0 leaves the choice to PyTorch."""
+
+
+class EnvConfig(Section):
+    """The environment that is played."""
+
+    id: str = "hyperrl/SortDigits-v0"
+    """A registered environment id (``hyperrl envs`` lists them)."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of ``gym.make``; ``split`` is set by training and evaluation."""
+    train_split: str = "train"
+    """Split that training draws tasks from."""
+    program: str = "turn_loop"
+    """Agent program that plays: a registered name or a dotted path to your own."""
+
+
+class RolloutConfig(Section):
+    """How many episodes an iteration plays, and their limits."""
+
+    groups: Count = 32
+    """Tasks an iteration (groups of episodes)."""
+    group_size: Count = 8
+    """Episodes of one task, compared with each other."""
+    max_turns: Count = 8
+    """Policy calls of one episode; the environment's own limit holds if it is lower."""
+    max_tokens: Count = 256
+    """Sampled tokens of one turn."""
+    max_episode_tokens: Count = 4096
+    """Tokens of one episode, read and sampled."""
+    wall_clock_s: Positive = 600.0
+    """Seconds that one episode may take."""
+    max_concurrent: Whole = 0
+    """Episodes played at the same time; 0 plays all of an iteration together."""
+    temperature: Positive = 1.0
+    """Logits are divided by it, in the sampler and in the learner."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus sampling; below 1 needs ``allow_truncated_sampling``."""
+    top_k: Whole = 0
+    """Sample among the k most likely tokens; above 0 needs ``allow_truncated_sampling``."""
+    allow_truncated_sampling: bool = False
+    """Train on truncated sampling although its renormalised mass is missing from every ratio."""
+
+
+class SamplerConfig(Section):
+    """The in-process sampler."""
+
+    max_batch: Count = 256
+    """Sequences decoded together."""
+    max_staleness: Whole = 0
+    """Versions that a trajectory may be behind the learner. Only 0 (synchronous) is built."""
+    bucket_bytes: Annotated[int, Field(ge=1024)] = 64 * 2**20
+    """Bytes of one bucket of a publication."""
+
+
+class AlgorithmConfig(Section):
+    """What the update optimises."""
+
+    name: Literal["grpo"] = "grpo"
+    """The algorithm."""
+    clip_low: Fraction = 0.2
+    """The ratio is clipped below at 1 - clip_low."""
+    clip_high: Positive = 0.2
+    """The ratio is clipped above at 1 + clip_high."""
+    scale: Literal["std", "none"] = "std"
+    """Divide group advantages by the group's standard deviation, or not."""
+    aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"] = "token_mean"
+    """How token losses become one number (facts: fixed weights over the global batch)."""
+    old_logprobs: Literal["recompute", "behavior"] = "recompute"
+    """Denominator of the ratio: the learner's own logprobs, or the sampler's."""
+    minibatches: Count = 1
+    """Optimizer steps an iteration."""
+    microbatch_tokens: Count = 16384
+    """Padded tokens of one forward-backward; the result does not depend on it."""
+
+
+class OptimizerConfig(Section):
+    """AdamW and its schedule."""
+
+    lr: Positive = 1e-6
+    """Learning rate after the warm-up."""
+    beta1: Fraction = 0.9
+    """AdamW's decay of the first moment."""
+    beta2: Fraction = 0.999
+    """AdamW's decay of the second moment."""
+    eps: Positive = 1e-8
+    """AdamW's epsilon."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay of matrices; norms and biases are left alone."""
+    clip_norm: Positive = 1.0
+    """Largest gradient norm; larger gradients are scaled down."""
+    warmup_steps: Whole = 0
+    """Optimizer steps over which the learning rate rises linearly from 0."""
+
+
+class ConsistencyConfig(Section):
+    """The gate between sampler and learner: the same version must give the same logprobs."""
+
+    mode: Literal["tolerance", "off"] = "tolerance"
+    """``tolerance`` stops the run where a logprob differs by more than ``limit``."""
+    limit: Annotated[float, Field(ge=0)] = 0.0
+    """Largest difference in nats; 0 takes the limit of the dtype."""
+
+
+class EvaluationConfig(Section):
+    """Held-out evaluation before, during and after training."""
+
+    every: Whole = 0
+    """Iterations between evaluations; 0 evaluates only before and after."""
+    episodes: Count = 256
+    """Held-out tasks, each played once sampled and once greedy."""
+    split: str = "test"
+    """Split that is never trained on."""
+    temperature: Positive = 1.0
+    """Temperature of the sampled evaluation."""
+    success: float = 1.0
+    """Reward from which an episode counts as a success."""
+
+
+class SftConfig(Section):
+    """A supervised warm start on the environment's own gold answers (``hyperrl sft``)."""
+
+    steps: Count = 100
+    """Optimizer steps."""
+    batch_size: Count = 64
+    """Conversations an optimizer step."""
+    lr: Positive = 1e-3
+    """Learning rate, decayed to a tenth along a cosine."""
+    clip_norm: Positive = 1.0
+    """Largest gradient norm."""
+    output: Path = Path("models/warm")
+    """Where the trained model directory is written."""
+
+
+class TrainConfig(Section):
+    """A whole training run."""
+
+    run: RunConfig = Field(default_factory=RunConfig)
+    """Where the run lives."""
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    """The policy's starting point."""
+    env: EnvConfig = Field(default_factory=EnvConfig)
+    """The environment."""
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    """Episodes of an iteration."""
+    sampler: SamplerConfig = Field(default_factory=SamplerConfig)
+    """The sampler."""
+    algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
+    """The update."""
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
+    """The optimizer."""
+    consistency: ConsistencyConfig = Field(default_factory=ConsistencyConfig)
+    """The gate between sampler and learner."""
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    """Held-out evaluation."""
+    sft: SftConfig = Field(default_factory=SftConfig)
+    """The supervised warm start."""
+    iterations: Count = 10
+    """Iterations: one batch of groups, its updates, one publication each."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.algorithm.name == "grpo" and self.rollout.group_size < 2:
+            raise ValueError(
+                "rollout.group_size is 1, but grpo compares the episodes of a group; give it at least 2"
+            )
+        if self.sampler.max_staleness:
+            raise ValueError(
+                f"sampler.max_staleness is {self.sampler.max_staleness}; only 0 (synchronous) is built"
+            )
+        truncates = self.rollout.top_p < 1 or self.rollout.top_k > 0
+        if truncates and not self.rollout.allow_truncated_sampling:
+            raise ValueError(
+                "rollout.top_p/top_k rule tokens out, whose mass would leak into every ratio;"
+                " leave them at 1 and 0, or set rollout.allow_truncated_sampling"
+            )
+        if self.algorithm.minibatches > self.rollout.groups * self.rollout.group_size:
+            raise ValueError(
+                f"algorithm.minibatches is {self.algorithm.minibatches}, more than the"
+                f" {self.rollout.groups * self.rollout.group_size} episodes of an iteration"
+            )
+        return self
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a YAML config and apply ``a.b=c`` overrides.
+
+    Raises:
+        ConfigError: the file is missing or not YAML, or a key or value is not acceptable.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise ConfigError(f"config {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path} is not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"config {path} must be a mapping of sections, got {type(data).__name__}")
+    for override in overrides:
+        _apply(data, override)
+    return make_config(data, source=str(path))
+
+
+def make_config(data: Mapping[str, Any], *, source: str = "config") -> TrainConfig:
+    """Build a config from plain data.
+
+    Raises:
+        ConfigError: lists every key or value that is not acceptable.
+    """
+    try:
+        return TrainConfig.model_validate(dict(data))
+    except ValidationError as error:
+        known = set(option_names())
+        problems = [_explain(problem, known) for problem in error.errors()]
+        raise ConfigError(f"{source}: " + "; ".join(problems)) from None
+
+
+def dump_config(config: TrainConfig) -> str:
+    """Return the resolved config as YAML, defaults included."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def option_names() -> list[str]:
+    """Return the dotted name of every option, in the order of the sections."""
+    return [name for name, _ in _leaves(TrainConfig, "")]
+
+
+def _leaves(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from _leaves(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"override {override!r} must look like section.name=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not YAML: {error}") from error
+    *sections, leaf = key.strip().split(".")
+    for section in sections:
+        inner = data.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"override {override!r}: {section} is not a section")
+        data = inner
+    data[leaf] = value
+
+
+def _explain(problem: Any, known: set[str]) -> str:
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {name!r}.{nearest(name, known)}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if not name:
+        return message
+    return f"{name} = {problem['input']!r}: {message}"
