@@ -1,0 +1,15 @@
+"""Graders: what makes an answer right, decided exactly and in bounded time."""
+
+from hyperrl.envs.grading.answers import AnswerPolicy, Verdict, grade_answer
+from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer, strip_reasoning
+from hyperrl.envs.grading.numbers import read_number
+
+__all__ = [
+    "AnswerPolicy",
+    "AnswerStyle",
+    "Verdict",
+    "extract_answer",
+    "grade_answer",
+    "read_number",
+    "strip_reasoning",
+]

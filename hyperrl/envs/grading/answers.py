@@ -1,0 +1,130 @@
+r"""Grades short answers exactly: numbers, fractions, roots, tuples, sets, intervals, words.
+
+Nothing here is a float: numbers are fractions and sums of square roots, so ``123456789012345678901``
+is not ``123456789012345678902`` and ``1/3`` is not ``0.333``. No answer takes more than a few
+milliseconds: what would be too large to compute has no value, and equals only its own spelling.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer
+from hyperrl.envs.grading.numbers import Quantity
+from hyperrl.envs.grading.reading import Answer, Collection, Named, read_answer
+
+__all__ = ["AnswerPolicy", "Verdict", "grade_answer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPolicy:
+    """Choices that a task may make differently.
+
+    Attributes:
+        percent: what ``25%`` equals: ``value`` 0.25 only, ``number`` 25 only, ``either`` both. Two
+            percentages are always compared as they stand.
+        ordered_lists: the order of tuples and lists counts. That of sets never does.
+        tolerance: largest absolute difference of two rational numbers that are still equal.
+    """
+
+    percent: Literal["either", "value", "number"] = "either"
+    ordered_lists: bool = True
+    tolerance: Fraction | int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The result of grading one response.
+
+    Attributes:
+        equal: the answer is right.
+        extracted: the answer as written in the response; ``None`` if it gives none.
+        reason: why, for a person: ``equal``, ``no answer: ...`` or ``not equal: ...``.
+    """
+
+    equal: bool
+    extracted: str | None
+    reason: str
+
+
+_DEFAULT = AnswerPolicy()
+_INTEGER = re.compile(r"-?[0-9]{1,300}")
+
+
+def grade_answer(
+    response: str, gold: str, *, style: AnswerStyle = "boxed", policy: AnswerPolicy = _DEFAULT
+) -> Verdict:
+    """Compare the answer of ``response`` with ``gold``.
+
+    A unit or a name (``x = 5``) on one side only is passed over, except a gold unit of a single
+    letter, which may be a variable. Where both sides have one, they must be the same.
+
+    Args:
+        response: the whole text of the policy; reasoning in ``<think>`` never counts.
+        gold: the right answer alone, without any mark.
+        style: where the answer stands in ``response``.
+        policy: choices about percent signs, order and tolerance.
+
+    Raises:
+        ConfigError: ``style`` is unknown.
+    """
+    extracted = extract_answer(response, style)
+    if extracted is None:
+        return Verdict(equal=False, extracted=None, reason=f"no answer: nothing found in style {style!r}")
+    if _INTEGER.fullmatch(extracted) and _INTEGER.fullmatch(gold):
+        equal = abs(int(extracted) - int(gold)) <= policy.tolerance
+    else:
+        equal = _equal(read_answer(extracted), read_answer(gold), policy)
+    reason = "equal" if equal else f"not equal: {extracted[:80]!r} is not {gold[:80]!r}"
+    return Verdict(equal=equal, extracted=extracted, reason=reason)
+
+
+def _equal(answer: Answer, gold: Answer, policy: AnswerPolicy) -> bool:
+    if isinstance(answer, Named) and isinstance(gold, Named):
+        return answer.name == gold.name and _equal(answer.answer, gold.answer, policy)
+    answer = answer.answer if isinstance(answer, Named) else answer
+    gold = gold.answer if isinstance(gold, Named) else gold
+    if isinstance(answer, Quantity) and isinstance(gold, Quantity):
+        return _same_unit(answer.unit, gold.unit) and _equal_quantities(answer, gold, policy)
+    if isinstance(answer, Collection) and isinstance(gold, Collection):
+        return _equal_collections(answer, gold, policy)
+    return isinstance(answer, str) and answer == gold
+
+
+def _same_unit(answer: str, gold: str) -> bool:
+    if answer and gold:
+        return answer == gold
+    return not (len(gold) == 1 and gold.isalpha())
+
+
+def _equal_quantities(answer: Quantity, gold: Quantity, policy: AnswerPolicy) -> bool:
+    if answer.percent == gold.percent or policy.percent == "number":
+        return _close(answer, gold, Fraction(1), policy)
+    factor = Fraction(1, 100) if answer.percent else Fraction(100)
+    if policy.percent == "either" and _close(answer, gold, Fraction(1), policy):
+        return True
+    return _close(answer, gold, factor, policy)
+
+
+def _close(answer: Quantity, gold: Quantity, factor: Fraction, policy: AnswerPolicy) -> bool:
+    value, target = answer.value.rational, gold.value.rational
+    if value is not None and target is not None:
+        return abs(value * factor - target) <= policy.tolerance
+    return {key: term * factor for key, term in answer.value.terms.items()} == gold.value.terms
+
+
+def _equal_collections(answer: Collection, gold: Collection, policy: AnswerPolicy) -> bool:
+    if answer.brackets != gold.brackets or len(answer.items) != len(gold.items):
+        return False
+    if policy.ordered_lists and gold.brackets != "{}":
+        return all(_equal(a, b, policy) for a, b in zip(answer.items, gold.items, strict=True))
+    unmatched = list(gold.items)
+    for item in answer.items:
+        match = next((i for i, other in enumerate(unmatched) if _equal(item, other, policy)), None)
+        if match is None:
+            return False
+        del unmatched[match]
+    return True

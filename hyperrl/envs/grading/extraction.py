@@ -1,0 +1,96 @@
+"""Finds the answer in a response: the last mark wins, and nothing inside reasoning counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from hyperrl.errors import ConfigError, nearest
+
+__all__ = ["AnswerStyle", "extract_answer", "strip_reasoning", "unwrap_box"]
+
+AnswerStyle = Literal["gsm8k", "boxed", "last_number", "whole"]
+r"""Where an answer stands.
+
+``gsm8k``: on the line of the last ``####``; ``boxed``: in the last ``\boxed{...}`` or ``\fbox{...}``;
+``last_number``: the last number of the text; ``whole``: the whole text is the answer.
+"""
+
+_OPEN, _CLOSE = "<think>", "</think>"
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\b\s*")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d+|/\d+)?%?")
+_TAIL_CHARS = 4_000
+
+
+def strip_reasoning(text: str) -> str:
+    """Return ``text`` without its reasoning.
+
+    A ``<think>`` block goes with its marks; one that is never closed takes the rest of the text with
+    it; a ``</think>`` that was opened in the prompt takes everything before it.
+    """
+    if "think>" not in text:
+        return text
+    kept: list[str] = []
+    position = 0
+    while position <= len(text):
+        opened, closed = text.find(_OPEN, position), text.find(_CLOSE, position)
+        if closed >= 0 and (opened < 0 or closed < opened):
+            kept, position = [], closed + len(_CLOSE)
+            continue
+        if opened < 0:
+            kept.append(text[position:])
+            break
+        kept.append(text[position:opened])
+        if closed < 0:
+            break
+        position = closed + len(_CLOSE)
+    return "".join(kept)
+
+
+def extract_answer(response: str, style: AnswerStyle) -> str | None:
+    """Return the answer of ``response`` as written, or ``None`` if it gives none.
+
+    Raises:
+        ConfigError: ``style`` is not one of :data:`AnswerStyle`.
+    """
+    try:
+        find = _FINDERS[style]
+    except KeyError:
+        raise ConfigError(
+            f"style must be one of {', '.join(get_args(AnswerStyle))}, got {style!r}."
+            + nearest(str(style), get_args(AnswerStyle))
+        ) from None
+    return find(strip_reasoning(response)) or None
+
+
+def unwrap_box(text: str) -> str | None:
+    r"""Return the content of the last ``\boxed{...}``; ``None`` if there is none or it is not closed."""
+    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"), text.rfind("\\framebox"))
+    mark = _BOX.match(text, start) if start >= 0 else None
+    if mark is None or not text.startswith("{", mark.end()):
+        return None
+    depth = 0
+    for brace in re.finditer(r"\\[{}\\]|[{}]", text[mark.end() :]):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return text[mark.end() + 1 : mark.end() + brace.start()].strip()
+    return None
+
+
+def _after_hashes(text: str) -> str:
+    start = text.rfind("####")
+    return text[start + 4 :].strip().partition("\n")[0].strip() if start >= 0 else ""
+
+
+def _last_number(text: str) -> str:
+    numbers = _NUMBER.findall(text[-_TAIL_CHARS:])
+    return str(numbers[-1]) if numbers else ""
+
+
+_FINDERS: dict[AnswerStyle, Callable[[str], str | None]] = {
+    "gsm8k": _after_hashes,
+    "boxed": unwrap_box,
+    "last_number": _last_number,
+    "whole": str.strip,
+}

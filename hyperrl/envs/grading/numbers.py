@@ -1,0 +1,102 @@
+"""Reads a number as people write it: thousands marks, currency, percent, units, mixed numbers.
+
+A :class:`Quantity` keeps the exact value apart from what stands around it, so that a comparison can
+decide what a percent sign or a unit means.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hyperrl.envs.grading.exact import Exact, NotExactError
+from hyperrl.envs.grading.expressions import parse_expression, parse_literal
+from hyperrl.envs.grading.units import canonical_unit, split_scale, split_unit
+
+__all__ = ["Quantity", "read_number", "read_quantity"]
+
+_EXPONENT = r"(?:[eE][+-]?\d{1,6})?"
+_PLAIN = re.compile(rf"([+-]?)(\d+\.?\d*{_EXPONENT}|\.\d+{_EXPONENT})")
+_GROUPED = (
+    re.compile(r"([+-]?)(\d{1,3}([,' _])\d{3}(?:\3\d{3})*)(\.\d*)?"),  # 1,234,567.8  1 234  1'234
+    re.compile(r"([+-]?)(\d{1,2}(?:(,)\d{2})+,\d{3})(\.\d*)?"),  # 12,34,567.8
+    re.compile(r"([+-]?)(\d{1,3}(?:(\.)\d{3})+)(,\d+)"),  # 1.234,5
+    re.compile(r"([+-]?)(\d{1,3}(?:(\.)\d{3}){2,})(,\d+)?"),  # 1.234.567
+)
+_MIXED = re.compile(r"([+-]?)(\d{1,30})(?:\s+(?:and\s+)?|-)(\d{1,30})\s*/\s*(\d{1,30})")
+_PERCENT = re.compile(r"(?:\s*\\?%|\s*(?:\\text\s*\{\s*)?(?:percent|per cent)\.?\s*\}?)$", re.IGNORECASE)
+_CURRENCY = re.compile(r"([+-]?)\s*(\\?\$|[€£¥₹¢]|(?:USD|EUR|GBP)\b)\s*")
+_MAX_DIGITS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and what stands around it.
+
+    Attributes:
+        value: the exact number as written (25 for ``25%``).
+        percent: a percent sign or word follows it.
+        unit: its unit in one spelling (see :func:`~hyperrl.envs.grading.units.canonical_unit`).
+    """
+
+    value: Exact
+    percent: bool = False
+    unit: str = ""
+
+
+def read_number(text: str) -> Fraction | None:
+    """Return a bare decimal number, with or without thousands marks; ``None`` if it is not one."""
+    match = _PLAIN.fullmatch(text)
+    if match is not None:
+        return _signed(match[1], match[2])
+    for pattern in _GROUPED:
+        match = pattern.fullmatch(text)
+        if match is not None:
+            decimals = (match[4] or "").replace(",", ".")
+            return _signed(match[1], match[2].replace(match[3], "") + decimals)
+    match = _MIXED.fullmatch(text)
+    return _mixed(*match.groups()) if match is not None else None
+
+
+def read_quantity(text: str) -> Quantity | None:
+    """Return the number that ``text`` is, with its percent sign or unit; ``None`` if it is not one."""
+    bare = _PERCENT.sub("", text, count=1)
+    percent, unit = bare != text, ""
+    if not percent:
+        bare, unit = split_unit(text)
+    scale, unit = split_scale(unit)
+    currency = _CURRENCY.match(bare)
+    if currency is not None:
+        if unit and canonical_unit(unit) != canonical_unit(currency[2]):
+            return None
+        bare, unit = currency[1] + bare[currency.end() :], currency[2]
+    value = _read_value(bare)
+    if value is None:
+        return None
+    return Quantity(value=value * Exact.of(scale), percent=percent, unit=canonical_unit(unit))
+
+
+def _read_value(text: str) -> Exact | None:
+    number = read_number(text)
+    try:
+        return Exact.of(number) if number is not None else parse_expression(text)
+    except NotExactError:
+        return None
+
+
+def _mixed(sign: str, whole: str, top: str, bottom: str) -> Fraction | None:
+    if not 0 < int(top) < int(bottom):
+        return None
+    value = int(whole) + Fraction(int(top), int(bottom))
+    return -value if sign == "-" else value
+
+
+def _signed(sign: str, digits: str) -> Fraction | None:
+    if len(digits) > _MAX_DIGITS:
+        return None
+    try:
+        value = Fraction(int(digits)) if digits.isdigit() else parse_literal(digits)
+    except NotExactError:
+        return None
+    return -value if sign == "-" else value

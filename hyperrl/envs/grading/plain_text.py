@@ -1,0 +1,68 @@
+r"""Writes the characters that people and models use for mathematics in one way.
+
+Digits of every script become ``0-9``, the many minus signs ``-``, the many spaces a space, vulgar
+fractions and superscripts their plain spelling. Nothing here looks at meaning.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["plain_text"]
+
+_SPECIAL = {
+    **dict.fromkeys("−‐‑‒–—﹣－⁻", "-"),
+    **dict.fromkeys("×∙·⋅✕✖", "*"),
+    **dict.fromkeys("÷⁄∕", "/"),
+    **dict.fromkeys("\u00a0\u1680\u202f\u205f\u3000\t\n\r\v\f", " "),
+    **dict.fromkeys((chr(code) for code in range(0x2000, 0x200B)), " "),
+    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u200e\u200f", ""),
+    **dict.fromkeys("’‘ʼ′＇", "'"),
+    **dict.fromkeys("٫", "."),
+    **dict.fromkeys("٬，、", ","),
+    **dict.fromkeys("٪﹪％", "%"),
+    "⁺": "+",
+    "º": "°",
+    "˚": "°",
+    "∞": "\\infty ",
+    "π": "\\pi ",
+    "√": "\\sqrt ",
+    "。": ".",
+}
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))
+_SUPERSCRIPT_RUN = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
+
+
+def plain_text(text: str) -> str:
+    """Return ``text`` with its special characters in their plain spelling."""
+    if text.isascii():
+        return text.translate(_ASCII_SPACES)
+    raised = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + "".join(_SUPERSCRIPTS[c] for c in run[0]) + "}", text)
+    return "".join(map(_plain, raised))
+
+
+_ASCII_SPACES = str.maketrans("\t\n\r\v\f", "     ")
+
+
+def _plain(char: str) -> str:
+    if char.isascii():
+        return " " if char.isspace() else char
+    special = _SPECIAL.get(char)
+    if special is not None:
+        return special
+    digit = unicodedata.decimal(char, None)
+    if digit is not None:
+        return str(digit)
+    if "！" <= char <= "～":  # the full-width forms of ASCII
+        return chr(ord(char) - 0xFEE0)
+    if unicodedata.category(char) == "No":
+        return _vulgar_fraction(char)
+    return char
+
+
+def _vulgar_fraction(char: str) -> str:
+    parts = unicodedata.normalize("NFKC", char).split("⁄")
+    if len(parts) == 2 and all(part.isdecimal() for part in parts):
+        return f" {parts[0]}/{parts[1]}"
+    return char

@@ -1,0 +1,100 @@
+"""Tells a unit from the number before it, and one spelling of a unit from another unit."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["canonical_unit", "split_scale", "split_unit"]
+
+_DEGREE = re.compile(r"(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|°)\s*$")
+_POWER = r"(?:\s*\^\s*\{?[23]\}?)?"
+_IN_TEXT = re.compile(
+    rf"\\(?:text|textrm|textbf|textit|mathrm|mathbf|mbox)\s*\{{([^{{}}]{{1,60}})\}}({_POWER})\s*$"
+)
+_IN_WORDS = re.compile(rf"(?<=[\d)}}.!])(\s*)([^\W\d_][^\W\d_/.' -]*(?:[ /.'-]+[^\W\d_]+)*\.?{_POWER})\s*$")
+_SYMBOL = re.compile(r"\s*(\\?\$|[€£¥₹¢])\s*$")
+_MAX_WORDS = 5
+
+_NO_UNIT_WORDS = (
+    "or and not no nor plus minus times over half halves third thirds quarter quarters hundred hundreds to"
+    " through from out negative is was maybe if mod sin cos tan log ln exp pi sqrt oo inf infinity i"
+)
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SPELLINGS = {
+    "$": "\\$ dollar usd buck",
+    "¢": "cent",
+    "€": "euro eur",
+    "£": "gbp",
+    "°": "degree deg",
+    "mm": "millimeter millimetre",
+    "cm": "centimeter centimetre",
+    "m": "meter metre",
+    "km": "kilometer kilometre",
+    "in": "inch inche",
+    "ft": "foot feet",
+    "yd": "yard",
+    "mi": "mile",
+    "mg": "milligram",
+    "g": "gram",
+    "kg": "kilogram kilo",
+    "oz": "ounce",
+    "lb": "lbs pound",
+    "ml": "milliliter millilitre",
+    "l": "liter litre",
+    "s": "sec secs second",
+    "min": "mins minute",
+    "h": "hr hrs hour",
+    "km/h": "kph kmh",
+}
+_PHRASES = {"mile per hour": "mph", "kilometer per hour": "km/h", "kilometre per hour": "km/h"}
+_CANONICAL = _PHRASES | {word: unit for unit, words in _SPELLINGS.items() for word in words.split()}
+_SHORT_WORDS = "m g s h l mm cm km in ft yd mi mg kg oz lb lbs ml hr hrs min mins sec am pm mph kph kmh"
+_NOT_UNITS = frozenset(_NO_UNIT_WORDS.split())
+_SHORT_UNITS = frozenset(_SHORT_WORDS.split())
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """Return the number part of ``text`` and its unit as written (empty if it has none)."""
+    degree = _DEGREE.search(text)
+    if degree is not None:
+        return text[: degree.start()].rstrip(), "°"
+    symbol = _SYMBOL.search(text)
+    if symbol is not None:
+        return text[: symbol.start()], symbol[1]
+    boxed = _IN_TEXT.search(text)
+    if boxed is not None:
+        unit = boxed[1].strip() + boxed[2]
+        return (text[: boxed.start()].rstrip("\\ "), unit) if _is_unit(boxed[1]) else (text, "")
+    words = _IN_WORDS.search(text)
+    if words is None or not _is_unit(words[2]) or not _stands_apart(words[1], words[2]):
+        return text, ""
+    return text[: words.start()], words[2]
+
+
+def split_scale(unit: str) -> tuple[int, str]:
+    """Return the factor that a unit such as ``million dollars`` begins with (else 1) and its rest."""
+    first, _, rest = unit.partition(" ")
+    scale = _SCALES.get(first.casefold())
+    return (1, unit) if scale is None else (scale, rest.strip())
+
+
+def canonical_unit(unit: str) -> str:
+    """Return one spelling for all spellings of a unit: lower case, singular, abbreviated."""
+    words = [_singular(word) for word in re.split(r"[\s.]+", unit.casefold()) if word]
+    phrase = " ".join(words)
+    return _CANONICAL.get(phrase) or " ".join(_CANONICAL.get(word, word) for word in words)
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _is_unit(text: str) -> bool:
+    words = re.findall(r"[^\W\d_]+", text.casefold())
+    return 0 < len(words) <= _MAX_WORDS and not _NOT_UNITS.intersection(words)
+
+
+def _stands_apart(space: str, unit: str) -> bool:
+    """``5 apples`` and ``5cm`` have units; ``5x``, ``5 x`` and ``5ab`` are products of variables."""
+    first = re.split(r"[\s^.]", unit)[0].casefold()
+    return first in _SHORT_UNITS or (bool(space) and len(first) > 1)

@@ -1,0 +1,257 @@
+"""Exact grading of short answers."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperrl.envs.grading import AnswerPolicy, grade_answer
+from hyperrl.errors import ConfigError
+
+SHARED_CASES = Path(__file__).parents[4] / "shared" / "cases" / "answers.json"
+
+
+def boxed(answer: str) -> str:
+    return f"So the answer is \\boxed{{{answer}}}."
+
+
+def equal(answer: str, gold: str, **policy) -> bool:
+    return grade_answer(boxed(answer), gold, policy=AnswerPolicy(**policy)).equal
+
+
+@pytest.mark.parametrize("family", ["gsm8k", "boxed"])
+def test_shared_case_file(family):
+    if not SHARED_CASES.is_file():
+        pytest.skip(f"no case file at {SHARED_CASES}")
+    rows = [row for row in json.loads(SHARED_CASES.read_text()) if row["family"] == family]
+    differ = [
+        row["id"]
+        for row in rows
+        if grade_answer(row["response"], row["gold"], style=family).equal != row["expected"]
+    ]
+    assert rows
+    assert differ == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        # thousands marks in every form
+        ("1,234,567", "1234567"),
+        ("1{,}000", "1000"),
+        ("1,\\!000", "1000"),
+        ("1\\,234", "1234"),
+        ("1 234", "1234"),
+        ("1\u202f234", "1234"),
+        ("1'234", "1234"),
+        ("1’234", "1234"),
+        ("1_000", "1000"),
+        ("12,34,567", "1234567"),
+        ("1.234,5", "1234.5"),
+        ("1.234.567", "1234567"),
+        ("١٬٢٣٤", "1234"),
+        # currency, percent, units, scales
+        ("$5.00$", "5"),
+        ("\\$1,234.00", "1234"),
+        ("-\\$5", "-5"),
+        ("$-5", "-5"),
+        ("5€", "5"),
+        ("10 dollars", "$10"),
+        ("\\$3 \\text{ million}", "3000000"),
+        ("0.5\\%", "0.005"),
+        ("25 percent", "25%"),
+        ("２５％", "0.25"),
+        ("12\\text{ cm}", "12 centimeters"),
+        ("12\\text{ cm}^2", "12"),
+        ("30 miles per hour", "30 mph"),
+        ("5cm", "5"),
+        ("90 degrees", "90^\\circ"),
+        ("90°", "90"),
+        ("1 1/2 cups", "1.5"),
+        # spellings of numbers
+        ("42.", "42"),
+        ("+42", "42"),
+        ("–7", "-7"),
+        ("−7", "-7"),
+        (".5", "1/2"),
+        ("1 / 2", "0.5"),
+        ("½", "0.5"),
+        ("3½", "3.5"),
+        ("3 1/2", "7/2"),
+        ("-3\\frac{1}{2}", "-3.5"),
+        ("\\frac12", "0.5"),
+        ("\\tfrac{1}{2}", "0.5"),
+        ("\\frac{63}{400}", "63/400"),
+        ("1.2e3", "1200"),
+        ("1.2 \\times 10^{3}", "1200"),
+        ("1.2×10³", "1200"),
+        ("**42**", "42"),
+        ("\\mathbf{42}", "42"),
+        ("\\boxed{42}", "42"),
+        ("४२", "42"),
+        # exact arithmetic
+        ("5!", "120"),
+        ("2^{10}", "1024"),
+        ("-2^2", "-4"),
+        ("(-2)^2", "4"),
+        ("(-1)^{101}", "-1"),
+        ("0^2", "0"),
+        ("2(3)", "6"),
+        ("\\sqrt[3]{27}", "3"),
+        ("\\sqrt{12}+\\sqrt{27}", "5\\sqrt{3}"),
+        ("\\frac{\\sqrt{3}}{3}", "\\frac{1}{\\sqrt{3}}"),
+        ("\\frac{1}{1+\\sqrt2}", "\\sqrt{2}-1"),
+        ("8^{1/2}", "2\\sqrt2"),
+        ("2\\pi", "2π"),
+        ("2pi", "\\pi \\cdot 2"),
+        ("\\frac{1}{2004!}", "1/2004!"),
+        # collections, names, words
+        ("(1, 2)", "(1,2)"),
+        ("(1,234)", "(1, 234)"),
+        ("\\left(\\frac{1}{2},2\\right)", "(0.5, 2)"),
+        ("\\left\\{1,2\\right\\}", "\\{2,1\\}"),
+        ("(-\\infty, 3]", "(-∞,3]"),
+        ("1, 2, 3", "1,2,3"),
+        ("x = 5", "5"),
+        ("5", "x=5"),
+        ("\\text{(A)}", "A"),
+        ("Yes", "yes"),
+        ("\\text{blue whale}", "Blue  Whale"),
+        ("x²+1", "x^{2} + 1"),
+    ],
+)
+def test_equal(answer, gold):
+    assert equal(answer, gold)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("-7", "7"),
+        ("1/3", "0.333"),
+        ("123456789012345678901", "123456789012345678902"),
+        ("\\frac{1}{2004!}", "\\frac{1}{2006!}"),
+        ("\\frac1{2^{99}}", "\\frac1{2^{98}}"),
+        ("n=2,3,4", "n=1,2,3"),
+        ("n=2", "m=2"),
+        ("12:00", "1:00"),
+        ("1-\\frac1e", "1+\\frac1e"),
+        ("\\pm 2021", "2021"),
+        ("1/0", "0"),
+        ("1,2", "12"),
+        ("3,5", "3.5"),
+        ("2,1", "1,2"),
+        ("(1,2)", "[1,2]"),
+        ("\\{1,1,2\\}", "\\{1,2,2\\}"),
+        ("-\\infty", "\\infty"),
+        # a variable is not a unit; two units must agree; a hedge is not a unit
+        ("2x", "2"),
+        ("2", "2x"),
+        ("12 cm", "12 m"),
+        ("12 apples", "12 pears"),
+        ("5 pm", "5 am"),
+        ("12 or 13", "12"),
+        ("12 or less", "12"),
+        ("7 out of 10", "7"),
+        ("0x10", "16"),
+        ("A", "a"),
+        ("", ""),
+    ],
+)
+def test_not_equal(answer, gold):
+    assert not equal(answer, gold)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "9^{9^{9^{9}}}",
+        "9**9**9",
+        "100000000!",
+        "\\frac{1}{100000!}",
+        "\\dfrac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}",
+        "1e999999999",
+        "(((2^{9999})^{9999})^{9999})",
+        "(" * 5_000 + "1" + ")" * 5_000,
+        "\\frac{1}{" * 500 + "1" + "}" * 500,
+        "-" * 900 + "4",
+        "9" * 1_000_000,
+        "\\binom{1000000}{500000}",
+        "\\sqrt{" + "7" * 200 + "}",
+        "1," * 900 + "4",
+    ],
+)
+def test_what_is_too_large_is_not_equal(answer):
+    assert not equal(answer, "4")
+
+
+def test_what_is_too_large_equals_its_own_spelling():
+    assert equal("9^{9^{9^{9}}}", "9^{9^{9^9}}") is False
+    assert equal("9^{9^{9^{9}}}", "9^{9^{9^{9}}}")
+
+
+@pytest.mark.parametrize(
+    ("policy", "answer", "gold", "expected"),
+    [
+        ("either", "25%", "25", True),
+        ("either", "25%", "0.25", True),
+        ("value", "25%", "25", False),
+        ("value", "25%", "1/4", True),
+        ("number", "25%", "25", True),
+        ("number", "25%", "0.25", False),
+        ("value", "0.25", "25%", True),
+        ("value", "25%", "25\\%", True),
+    ],
+)
+def test_percent_policy(policy, answer, gold, expected):
+    assert equal(answer, gold, percent=policy) is expected
+
+
+def test_order_and_tolerance_policies():
+    assert equal("2,1", "1,2", ordered_lists=False)
+    assert not equal("2,2", "1,2", ordered_lists=False)
+    assert equal("0.333", "1/3", tolerance=Fraction(1, 1000))
+    assert equal("99", "100", tolerance=1)
+    assert not equal("98", "100", tolerance=1)
+
+
+def test_verdict_says_what_was_found_and_why():
+    found = grade_answer("#### $17", "18", style="gsm8k")
+    assert (found.equal, found.extracted) == (False, "$17")
+    assert found.reason == "not equal: '$17' is not '18'"
+    missing = grade_answer("it is 18", "18", style="gsm8k")
+    assert (missing.equal, missing.extracted) == (False, None)
+    assert missing.reason.startswith("no answer")
+
+
+def test_unknown_style_names_the_nearest():
+    with pytest.raises(ConfigError, match=r"gsm8k.*Did you mean 'boxed'"):
+        grade_answer("1", "1", style="box")
+
+
+@given(st.text(max_size=60), st.sampled_from(["gsm8k", "boxed", "last_number", "whole"]))
+def test_any_text_is_graded_without_an_error(text, style):
+    for response in (text, f"#### {text}", boxed(text)):
+        grade_answer(response, text, style=style)
+
+
+@given(st.text(alphabet="0123456789+-*/^!(){}[],.% \\$fracsqtboxed", max_size=40))
+def test_near_mathematics_is_graded_without_an_error(text):
+    grade_answer(text, "4", style="whole")
+
+
+@given(st.integers(-(10**30), 10**30))
+def test_every_spelling_of_an_integer_is_equal(number):
+    for spelling in (f"{number:,}", f"{number}.00", f"{number:_}", f"\\${number}", f"{2 * number}/2"):
+        assert equal(spelling, str(number)), spelling
+    assert not equal(str(number), str(number + 1))
+
+
+@given(st.fractions(), st.fractions())
+def test_fractions_are_equal_exactly_if_their_values_are(left, right):
+    answer = f"\\frac{{{left.numerator}}}{{{left.denominator}}}"
+    assert equal(answer, f"{left.numerator}/{left.denominator}")
+    assert equal(answer, f"{right.numerator}/{right.denominator}") is (left == right)
