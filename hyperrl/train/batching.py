@@ -1,0 +1,320 @@
+"""From trajectories to padded arrays: the only place where trajectories are flattened and masked.
+
+Shapes: T tokens of a segment, N loss tokens of a minibatch, n of a microbatch, B rows and L padded
+columns of a microbatch.
+
+A *segment* is a root-to-leaf path of ``train`` turns; it may pass through other turns, which are
+only read. A token that several segments share is learned from once: in the main path if it lies
+there, else in the segment of the earliest leaf. Masks come from how a token came to be, never from
+its id, so a pad token may be any id (the end-of-text token of many models is their pad token).
+
+Everything here is numpy on the host and deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperrl.errors import TrajectoryError
+from hyperrl.sampling import EpisodeKey
+from hyperrl.trajectory import NOT_SAMPLED, Trajectory, Turn
+
+__all__ = [
+    "LossTokens",
+    "Microbatch",
+    "Minibatch",
+    "Segment",
+    "TrainBatch",
+    "make_loss_tokens",
+    "make_microbatches",
+    "make_segments",
+    "partition_segments",
+    "split_minibatches",
+]
+
+Learn = Literal["sampled", "gold"]
+"""``sampled``: tokens that our sampler drew; ``gold``: action tokens that it did not draw."""
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Segment:
+    """One path of a trajectory, flattened. All arrays have length T.
+
+    Attributes:
+        trajectory: index of its trajectory within the batch.
+        token_ids: i32, context and action tokens in the order in which the policy saw them.
+        sampled_mask: our sampler drew the token.
+        loss_mask: the token is counted in the loss. Never true at position 0, which nothing predicts.
+        behavior_logprobs: f32 nats; 0 where the token was not sampled.
+        policy_versions: i32; ``NOT_SAMPLED`` where the token was not sampled.
+        temperature: f64, what logits are divided by where the token is predicted; 1 for context.
+    """
+
+    trajectory: int
+    token_ids: NDArray[np.int32]
+    sampled_mask: Bools
+    loss_mask: Bools
+    behavior_logprobs: NDArray[np.float32]
+    policy_versions: NDArray[np.int32]
+    temperature: Floats
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def input_length(self) -> int:
+        """Tokens that a model must read to predict every loss token; 0 without loss tokens."""
+        return int(self.loss_mask.nonzero()[0].max(initial=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossTokens:
+    """The tokens that are learned from, flat, in the order of their segments. Arrays have length N.
+
+    Attributes:
+        segment: index of the segment in the sequence that the tokens were made from.
+        position: index of the token within its segment, at least 1.
+        trajectory: index of the trajectory within the batch.
+        token_ids: the tokens.
+        behavior_logprobs, policy_versions, temperature: see :class:`Segment`.
+    """
+
+    segment: Ints
+    position: Ints
+    trajectory: Ints
+    token_ids: Ints
+    behavior_logprobs: NDArray[np.float32]
+    policy_versions: NDArray[np.int32]
+    temperature: Floats
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Microbatch:
+    """Some segments, padded on the right, for one forward and backward pass.
+
+    Attributes:
+        input_ids: i64[B, L]; the last loss token of a row is not read, for it predicts nothing.
+        tokens: i64[n], which of the minibatch's loss tokens are predicted here.
+        predictors: i64[n], index into the flattened [B * L] positions of the one that predicts each.
+        targets: i64[n], the tokens that are predicted.
+        temperature: f64[n].
+    """
+
+    input_ids: Ints
+    tokens: Ints
+    predictors: Ints
+    targets: Ints
+    temperature: Floats
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens that the model computes, padding included."""
+        return self.input_ids.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Minibatch:
+    """The data of one optimizer step.
+
+    Attributes:
+        tokens: its N loss tokens.
+        microbatches: together they predict every loss token exactly once.
+        advantages: f64[N].
+        weights: f64[N], fixed weights of the token losses (``losses.token_weights``).
+    """
+
+    tokens: LossTokens
+    microbatches: tuple[Microbatch, ...]
+    advantages: Floats
+    weights: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainBatch:
+    """The data of one iteration.
+
+    Attributes:
+        minibatches: in the order of the updates; an episode is never split between two.
+        episodes: name of each trajectory; ``LossTokens.trajectory`` indexes it.
+        rewards: f64, reward of each trajectory.
+        metrics: numbers about the batch, named as in ``metrics.METRICS``.
+    """
+
+    minibatches: tuple[Minibatch, ...]
+    episodes: tuple[EpisodeKey, ...]
+    rewards: Floats
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def make_segments(trajectory: Trajectory, index: int = 0, *, learn: Learn = "sampled") -> list[Segment]:
+    """Flatten a trajectory into its segments, main path first; paths without loss tokens are left out.
+
+    Args:
+        trajectory: what happened.
+        index: its index within the batch.
+        learn: which action tokens of ``train`` turns are loss tokens.
+
+    Raises:
+        TrajectoryError: a loss token stands at the very start, where nothing predicts it.
+    """
+    segments: list[Segment] = []
+    claimed: set[int] = set()
+    for path in _leaf_paths(trajectory):
+        turns = [trajectory.turns[i] for i in path]
+        learned = [_is_learned(turn, learn) and i not in claimed for i, turn in zip(path, turns, strict=True)]
+        claimed.update(path)
+        segment = _flatten(index, turns, learned)
+        if segment.loss_mask.any():
+            if segment.loss_mask[0]:
+                raise TrajectoryError(
+                    f"turn {path[0]} of {trajectory.task_id!r} has no context_ids: nothing predicts its"
+                    " first action token. A root turn needs a prompt of at least one token"
+                )
+            segments.append(segment)
+    return segments
+
+
+def _leaf_paths(trajectory: Trajectory) -> list[tuple[int, ...]]:
+    """Paths to the ``train`` turns that no other ``train`` turn extends; the main path first."""
+    learned = [i for i, turn in enumerate(trajectory.turns) if turn.use == "train"]
+    if not learned:
+        return []
+    paths = {i: trajectory.path(i) for i in learned}
+    inner = {ancestor for path in paths.values() for ancestor in path[:-1]}
+    main_end = trajectory.main_path[-1]
+    leaves = [path for i, path in paths.items() if i not in inner]
+    return sorted(leaves, key=lambda path: main_end not in path)
+
+
+def _is_learned(turn: Turn, learn: Learn) -> bool:
+    return turn.use == "train" and turn.sampled == (learn == "sampled")
+
+
+def _flatten(index: int, turns: Sequence[Turn], learned: Sequence[bool]) -> Segment:
+    runs = [length for turn in turns for length in (len(turn.context_ids), len(turn.action_ids))]
+
+    def spread(values: Iterable[Any], context: object, dtype: type[np.generic]) -> NDArray[Any]:
+        """Give every context token one value and every action token its turn's."""
+        return np.repeat(np.array([x for value in values for x in (context, value)], dtype), runs)
+
+    sampled = spread((turn.sampled for turn in turns), False, np.bool_)
+    logprobs = np.zeros(len(sampled), np.float32)
+    versions = np.full(len(sampled), NOT_SAMPLED, np.int32)
+    drawn = [turn for turn in turns if turn.behavior_logprobs is not None]
+    if drawn:
+        logprobs[sampled] = np.concatenate([turn.behavior_logprobs for turn in drawn])
+        versions[sampled] = np.concatenate([turn.policy_versions for turn in drawn])
+    return Segment(
+        trajectory=index,
+        token_ids=np.concatenate([ids for turn in turns for ids in (turn.context_ids, turn.action_ids)]),
+        sampled_mask=sampled,
+        loss_mask=spread(learned, False, np.bool_),
+        behavior_logprobs=logprobs,
+        policy_versions=versions,
+        # Temperature 0 is reported at 1 (see trajectory.Turn).
+        temperature=spread((turn.temperature or 1.0 for turn in turns), 1.0, np.float64),
+    )
+
+
+def make_loss_tokens(segments: Sequence[Segment]) -> LossTokens:
+    """Collect the loss tokens of segments into flat arrays."""
+    counts = [int(segment.loss_mask.sum()) for segment in segments]
+
+    def pick(name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        parts = [getattr(segment, name)[segment.loss_mask] for segment in segments]
+        return np.concatenate([np.zeros(0, dtype), *parts]).astype(dtype, copy=False)
+
+    positions = [segment.loss_mask.nonzero()[0] for segment in segments]
+    return LossTokens(
+        segment=np.repeat(np.arange(len(segments)), counts),
+        position=np.concatenate([np.zeros(0, np.int64), *positions]),
+        trajectory=np.repeat(np.array([s.trajectory for s in segments], np.int64), counts),
+        token_ids=pick("token_ids", np.int64),
+        behavior_logprobs=pick("behavior_logprobs", np.float32),
+        policy_versions=pick("policy_versions", np.int32),
+        temperature=pick("temperature", np.float64),
+    )
+
+
+def split_minibatches(trajectories: int, minibatches: int, *, entropy: Sequence[int]) -> list[Ints]:
+    """Split trajectory indices into at most ``minibatches`` parts of nearly equal size.
+
+    Args:
+        trajectories: how many there are.
+        minibatches: how many parts are wanted; parts without trajectories are left out.
+        entropy: what the order depends on (the run's seed and what names the batch).
+    """
+    order = np.arange(trajectories)
+    if minibatches > 1:
+        order = np.random.default_rng(list(entropy)).permutation(order)
+    return [np.sort(part) for part in np.array_split(order, minibatches) if len(part)]
+
+
+def partition_segments(lengths: Ints, budget: int, classes: Ints | None = None) -> list[Ints]:
+    """Partition segments into microbatches of similar length.
+
+    Longest first, as many rows as fit into ``budget`` padded tokens; a segment longer than the
+    budget is alone. Segments of different classes never share a microbatch.
+
+    Args:
+        lengths: i64, input tokens of each segment.
+        budget: padded tokens of one microbatch.
+        classes: i64, class of each segment; all the same if not given.
+    """
+    classes = np.zeros_like(lengths) if classes is None else classes
+    order = np.lexsort((np.arange(len(lengths)), -lengths, classes))
+    parts: list[Ints] = []
+    start = 0
+    while start < len(order):
+        first = order[start]
+        rows = max(1, budget // max(1, int(lengths[first])))
+        same = order[start : start + rows]
+        same = same[classes[same] == classes[first]]
+        parts.append(same)
+        start += len(same)
+    return parts
+
+
+def make_microbatches(
+    segments: Sequence[Segment], tokens: LossTokens, budget: int, classes: Ints | None = None
+) -> tuple[Microbatch, ...]:
+    """Pad segments into microbatches under a budget of padded tokens; see ``partition_segments``.
+
+    The result depends only on the arguments, so scoring and updating with it see the same arrays.
+    """
+    lengths = np.array([segment.input_length for segment in segments], np.int64)
+    starts = np.searchsorted(tokens.segment, np.arange(len(segments) + 1))
+    return tuple(
+        _pad([segments[i] for i in part], lengths[part], tokens, [(starts[i], starts[i + 1]) for i in part])
+        for part in partition_segments(lengths, budget, classes)
+    )
+
+
+def _pad(
+    segments: Sequence[Segment], lengths: Ints, tokens: LossTokens, spans: Sequence[tuple[int, int]]
+) -> Microbatch:
+    width = int(lengths.max())
+    input_ids = np.zeros((len(segments), width), np.int64)
+    filled = np.arange(width) < lengths[:, None]
+    input_ids[filled] = np.concatenate([s.token_ids[:n] for s, n in zip(segments, lengths, strict=True)])
+    members = np.concatenate([np.arange(start, end) for start, end in spans])
+    rows = np.repeat(np.arange(len(segments)), [end - start for start, end in spans])
+    return Microbatch(
+        input_ids=input_ids,
+        tokens=members,
+        predictors=rows * width + tokens.position[members] - 1,
+        targets=tokens.token_ids[members],
+        temperature=tokens.temperature[members],
+    )

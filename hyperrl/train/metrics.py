@@ -1,0 +1,241 @@
+"""The one table of metrics: what a number is called, its unit, its meaning, how parts are combined.
+
+Names that verl has keep verl's spelling (``actor/...``, ``critic/...``, ``timing_s/...``), so that
+its dashboards fit. A number whose name is not here cannot be logged. ``docs/metrics.md`` is this
+table as a page; a test compares them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hyperrl.errors import ConfigError, nearest
+
+__all__ = ["METRICS", "Metric", "Reduction", "find_metric", "metrics_page", "reduce_metrics", "summarise"]
+
+Reduction = Literal["mean", "sum", "max", "min", "last"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table.
+
+    Attributes:
+        name: how it is logged; ``<...>`` stands for any one word, such as a failure kind.
+        unit: what it counts or measures; ``1`` for a pure number.
+        reduction: how the values of several updates become one.
+        meaning: what it is, with its formula.
+    """
+
+    name: str
+    unit: str
+    reduction: Reduction
+    meaning: str
+
+
+def _spread(name: str, unit: str, meaning: str) -> tuple[Metric, ...]:
+    return (
+        Metric(f"{name}/mean", unit, "mean", f"Mean of {meaning}."),
+        Metric(f"{name}/max", unit, "max", f"Largest {meaning}."),
+        Metric(f"{name}/min", unit, "min", f"Smallest {meaning}."),
+    )
+
+
+_TABLE: tuple[Metric, ...] = (
+    Metric("training/global_step", "iterations", "last", "Iteration that was finished, from 1."),
+    Metric("training/epoch", "epochs", "last", "Epoch of the task set that the batch began in, from 0."),
+    Metric("policy/version", "version", "last", "Version that is served after the iteration."),
+    Metric("training/optimizer_steps", "steps", "last", "Updates applied since the run began."),
+    Metric(
+        "training/rollout_probs_diff_max",
+        "probability",
+        "max",
+        "Largest difference of a sampled token's probability between sampler and learner.",
+    ),
+    Metric("training/rollout_probs_diff_mean", "probability", "mean", "Mean of that difference."),
+    Metric(
+        "consistency/logprob_diff_max",
+        "nats",
+        "max",
+        "Largest difference of a sampled token's logprob between sampler and learner, one version.",
+    ),
+    Metric("consistency/logprob_diff_mean", "nats", "mean", "Mean of that difference."),
+    Metric("consistency/over_limit", "tokens", "sum", "Tokens whose difference is above the limit."),
+    Metric("consistency/tokens", "tokens", "sum", "Tokens that were compared."),
+    Metric(
+        "actor/pg_loss",
+        "1",
+        "mean",
+        "Policy loss: sum of weight * max(-A r, -A clamp(r, 1 - clip_low, 1 + clip_high)).",
+    ),
+    Metric("actor/pg_clipfrac", "fraction", "mean", "Share of loss tokens whose clipped loss is the larger."),
+    Metric(
+        "actor/ppo_kl",
+        "nats",
+        "mean",
+        "k1 estimate of KL(old || current), mean of old - current logprobs, over tokens with advantage.",
+    ),
+    Metric(
+        "actor/ppo_kl_k3",
+        "nats",
+        "mean",
+        "k3 estimate of the same, mean of exp(d) - d - 1 with d = current - old.",
+    ),
+    Metric(
+        "actor/entropy",
+        "nats",
+        "mean",
+        "Mean entropy of the policy at the loss tokens, before the update, at the sampling temperature.",
+    ),
+    Metric("actor/grad_norm", "1", "mean", "Norm of the gradient before clipping."),
+    Metric("actor/lr", "1", "last", "Learning rate of the last update."),
+    Metric("actor/updates_applied", "updates", "sum", "Updates that changed the weights."),
+    Metric(
+        "actor/updates_skipped",
+        "updates",
+        "sum",
+        "Updates left out because loss or gradient were not finite.",
+    ),
+    Metric(
+        "actor/updates_without_signal",
+        "updates",
+        "sum",
+        "Updates left out because every advantage was exactly 0.",
+    ),
+    *_spread("critic/rewards", "reward", "episode reward, over the episodes that are learned from"),
+    *_spread("critic/advantages", "1", "episode advantage"),
+    Metric("groups/kept", "groups", "sum", "Groups that are learned from."),
+    Metric("groups/dropped", "groups", "sum", "Groups with fewer than two usable episodes."),
+    Metric(
+        "groups/zero_std_fraction",
+        "fraction",
+        "mean",
+        "Share of the kept groups whose rewards are all equal (no signal).",
+    ),
+    Metric("episodes/used", "episodes", "sum", "Episodes that are learned from."),
+    Metric("episodes/without_tokens", "episodes", "sum", "Of these, episodes without a single loss token."),
+    Metric(
+        "episodes/excluded/<kind>",
+        "episodes",
+        "sum",
+        "Episodes left out: by failure kind, `unscored`, or `small_group` (its group was dropped).",
+    ),
+    Metric("episodes/truncated_fraction", "fraction", "mean", "Share of the episodes that we cut."),
+    Metric("episodes/failed", "episodes", "sum", "Episodes that ended in a failure."),
+    *_spread("episodes/turns", "turns", "number of turns of an episode"),
+    *_spread("response_length", "tokens", "number of sampled tokens of an episode"),
+    Metric(
+        "response_length/clip_ratio",
+        "fraction",
+        "mean",
+        "Share of the episodes with an action that ran into its token limit.",
+    ),
+    *_spread("prompt_length", "tokens", "number of tokens of an episode's first prompt"),
+    Metric("rollout/new_root_rate", "fraction", "mean", "Share of the requests that began a new root."),
+    Metric("rollout/tool_calls/<status>", "calls", "sum", "Tool calls by status (`ok`, `timeout`, ...)."),
+    Metric("timing_s/gen", "s", "sum", "Playing the episodes."),
+    Metric("timing_s/adv", "s", "sum", "Advantages, masks and padding."),
+    Metric("timing_s/old_log_prob", "s", "sum", "Scoring the batch before the update, gate included."),
+    Metric("timing_s/update", "s", "sum", "The learner's whole step: scoring, gate and updates."),
+    Metric("timing_s/update_actor", "s", "sum", "The updates."),
+    Metric("timing_s/update_weights", "s", "sum", "Publication."),
+    Metric("timing_s/testing", "s", "sum", "Evaluation."),
+    Metric("timing_s/store", "s", "sum", "Writing trajectories."),
+    Metric("timing_s/step", "s", "sum", "The whole iteration."),
+    Metric("perf/total_num_tokens", "tokens", "sum", "Tokens of the batch, read and sampled."),
+    Metric("perf/throughput", "tokens/s", "mean", "Tokens of the batch by the seconds of the iteration."),
+    Metric("perf/sampled_tokens_per_s", "tokens/s", "mean", "Sampled tokens by the seconds of playing."),
+    Metric("validation/sampled_success", "fraction", "last", "Held-out success, sampled."),
+    Metric("validation/sampled_success_low", "fraction", "last", "Lower end of its 95 % interval (Wilson)."),
+    Metric("validation/sampled_success_high", "fraction", "last", "Upper end of its 95 % interval."),
+    Metric("validation/sampled_reward_mean", "reward", "last", "Held-out mean reward, sampled."),
+    Metric("validation/greedy_success", "fraction", "last", "Held-out success, greedy."),
+    Metric("validation/greedy_reward_mean", "reward", "last", "Held-out mean reward, greedy."),
+    Metric("validation/episodes", "episodes", "last", "Held-out tasks, each played sampled and greedy."),
+    Metric("validation/unscored", "episodes", "last", "Episodes of both that have no reward."),
+    Metric("sft/loss", "nats", "last", "Mean cross entropy of the action tokens of the step."),
+    Metric("sft/grad_norm", "1", "last", "Norm of the gradient before clipping."),
+    Metric("sft/lr", "1", "last", "Learning rate of the step."),
+    Metric("sft/tokens", "tokens", "sum", "Action tokens of the step."),
+    Metric("sft/skipped", "steps", "sum", "Steps left out because loss or gradient were not finite."),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _TABLE}
+"""Every metric by its name."""
+
+_FAMILIES = {name[: name.index("<")]: metric for name, metric in METRICS.items() if "<" in name}
+
+
+def find_metric(name: str) -> Metric:
+    """Return the row of a metric.
+
+    Raises:
+        ConfigError: the table has no such metric.
+    """
+    if metric := METRICS.get(name):
+        return metric
+    prefix, slash, word = name.rpartition("/")
+    if word and (metric := _FAMILIES.get(prefix + slash)):
+        return metric
+    raise ConfigError(
+        f"unknown metric {name!r}.{nearest(name, METRICS)} Every metric has a row in hyperrl/train/metrics.py"
+    )
+
+
+def reduce_metrics(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Combine the metrics of several updates, each as its row says."""
+    values: dict[str, list[float]] = {}
+    for part in parts:
+        for name, value in part.items():
+            values.setdefault(name, []).append(value)
+    return {name: _reduce(found, find_metric(name).reduction) for name, found in values.items()}
+
+
+def _reduce(values: Sequence[float], reduction: Reduction) -> float:
+    if reduction == "mean":
+        return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+    if reduction == "sum":
+        return math.fsum(values)
+    if reduction == "last":
+        return values[-1]
+    return max(values) if reduction == "max" else min(values)
+
+
+def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Return ``name/mean``, ``name/max`` and ``name/min`` of values; nothing for no values."""
+    if not len(values):
+        return {}
+    return {
+        f"{name}/mean": math.fsum(values) / len(values),
+        f"{name}/max": float(max(values)),
+        f"{name}/min": float(min(values)),
+    }
+
+
+def metrics_page() -> str:
+    """Return the table as the Markdown page ``docs/metrics.md``."""
+    rows = [f"| `{m.name}` | {m.unit} | {m.reduction} | {_escape(m.meaning)} |" for m in METRICS.values()]
+    head = [
+        "# Metrics",
+        "",
+        "One line of `metrics.jsonl` is one iteration. Names that verl has keep verl's spelling",
+        "(`actor/...`, `critic/...`, `timing_s/...`), so that its dashboards fit; `actor` is the learner and",
+        "`critic` holds statistics of rewards. `<...>` stands for any one word. *Over updates* says how the",
+        "values of an iteration's updates become one. A number that is not finite is written as `null`.",
+        "This page is made by `python -m hyperrl.train.metrics > docs/metrics.md`.",
+        "",
+        "| metric | unit | over updates | meaning |",
+        "|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(metrics_page(), end="")

@@ -1,0 +1,143 @@
+"""Logprobs of chosen tokens under a causal language model, without logits of any others.
+
+Shapes: n tokens that are scored, V vocabulary, B rows and L columns of a microbatch, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from hyperrl.train.batching import Microbatch
+
+__all__ = ["Score", "compute_logprobs", "score_microbatch", "select_logprobs"]
+
+CHUNK_ELEMENTS = 2**23
+"""Logits that are widened at once: 32 MiB in float32."""
+
+
+class Score(NamedTuple):
+    """What a policy says about tokens, without gradient.
+
+    Attributes:
+        logprobs: [n] nats, float32 or wider.
+        entropy: [n] nats, of the distribution that the token was drawn from.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor
+
+
+def compute_logprobs(model: nn.Module, microbatch: Microbatch) -> Tensor:
+    """Return [n] logprobs of a microbatch's loss tokens, with gradient; float32 or wider.
+
+    Args:
+        model: a causal language model with ``get_output_embeddings``.
+        microbatch: the tokens.
+    """
+    targets, temperature, logits = _forward(model, microbatch)
+    return select_logprobs(logits, targets, temperature)
+
+
+@torch.no_grad()
+def score_microbatch(model: nn.Module, microbatch: Microbatch) -> Score:
+    """Return logprobs, bit for bit those of :func:`compute_logprobs`, and entropies."""
+    targets, temperature, logits = _forward(model, microbatch)
+    parts = []
+    for part in _chunks(logits):
+        logprobs = _log_softmax(logits[part], temperature[part])
+        # A token of probability 0 adds 0, not 0 * -inf.
+        entropy = torch.special.entr(logprobs.exp()).sum(-1)
+        parts.append((_gather(logprobs, targets[part]), entropy))
+    return Score(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def select_logprobs(logits: Tensor, targets: Tensor, temperature: Tensor) -> Tensor:
+    """Return ``log_softmax(logits / temperature)`` at the targets.
+
+    Works through chunks of rows and keeps only ``logits`` for the backward pass, so that the wide
+    copy of [n, V] never exists as a whole.
+
+    Args:
+        logits: [n, V].
+        targets: i64[n].
+        temperature: [n], in the wide type (float32, or float64 for float64 logits).
+
+    Returns:
+        [n] in the wide type.
+    """
+    selected: Tensor = _SelectLogprobs.apply(logits, targets, temperature)  # type: ignore[no-untyped-call]
+    return selected
+
+
+class _SelectLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: Tensor) -> Tensor:
+        ctx.save_for_backward(logits, targets, temperature)
+        parts = [
+            _gather(_log_softmax(logits[part], temperature[part]), targets[part]) for part in _chunks(logits)
+        ]
+        return torch.cat(parts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        logits, targets, temperature = ctx.saved_tensors
+        result = torch.empty_like(logits)
+        scaled = grad / temperature
+        for part in _chunks(logits):
+            slope = _log_softmax(logits[part], temperature[part]).exp_().neg_()
+            slope.scatter_add_(-1, targets[part, None], torch.ones_like(slope[:, :1]))
+            result[part] = slope.mul_(scaled[part, None])
+        return result, None, None
+
+
+def _chunks(logits: Tensor) -> list[slice]:
+    rows, vocabulary = logits.shape
+    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    return [slice(start, start + size) for start in range(0, max(1, rows), size)]
+
+
+def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
+    return torch.log_softmax(logits.to(temperature.dtype) / temperature[:, None], dim=-1)
+
+
+def _gather(logprobs: Tensor, targets: Tensor) -> Tensor:
+    return logprobs.gather(-1, targets[:, None]).squeeze(-1)
+
+
+def _forward(model: nn.Module, microbatch: Microbatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return targets i64[n], temperature [n] in the wide type, and logits [n, V].
+
+    No attention mask: padding stands on the right, where causal attention never looks.
+    """
+    weight = next(model.parameters())
+    device = weight.device
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    targets = torch.from_numpy(microbatch.targets).to(device)
+    temperature = torch.from_numpy(microbatch.temperature).to(device, wide)
+    with _only(model, torch.from_numpy(microbatch.predictors).to(device)):
+        output = model(input_ids=torch.from_numpy(microbatch.input_ids).to(device), use_cache=False)
+    return targets, temperature, output.logits.squeeze(0)
+
+
+@contextmanager
+def _only(model: Any, positions: Tensor) -> Iterator[None]:
+    """Let the output layer see only ``positions`` of the flattened [B * L, H] hidden states.
+
+    What a model does to its logits afterwards (scales, soft caps) still applies.
+    """
+
+    def select(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (args[0].flatten(0, 1).index_select(0, positions).unsqueeze(0), *args[1:])
+
+    hook = model.get_output_embeddings().register_forward_pre_hook(select)
+    try:
+        yield
+    finally:
+        hook.remove()
