@@ -1,0 +1,49 @@
+# make quickstart    train a tiny agent from nothing, in minutes, on a CPU
+# make test          everything that continuous integration runs
+# make check         format, lint, types, import contracts, fast tests
+# make real          train a real model on real data
+# make venv          only make .venv
+# make clean         remove what was built; runs/ stays
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# Pinned and installed first: left to a dependency, pip may settle on a newer or larger build of torch. Where the
+# index offers builds for several devices, choose with TORCH and PIP_EXTRA_INDEX_URL, for instance
+#   make venv PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+TORCH ?= torch==2.13.0
+
+# Two workers with one thread each: on small machines threads only get in each other's way.
+WORKERS ?= 2
+
+.PHONY: venv test check quickstart real clean
+
+venv: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hyperrl needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # older ones know no --group
+	$(BIN)/python -m pip install --quiet '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --editable '.[models]' --group dev '$(TORCH)'
+	touch $@
+
+test: venv
+	$(BIN)/python scripts/fetch_test_assets.py || test "$$HYPERRL_REQUIRE_ASSETS" != 1
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) scripts/check static
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+check: venv
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) scripts/check
+
+quickstart: venv
+	$(BIN)/python -m hyperrl.cli quickstart $(ARGS)
+
+real: venv
+	$(BIN)/python -m hyperrl.cli models fetch smollm2-135m
+	$(BIN)/python -m hyperrl.cli train configs/gsm8k_smollm2.yaml $(ARGS)
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
