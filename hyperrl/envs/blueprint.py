@@ -1,0 +1,89 @@
+"""What a class of environments consists of, read once when the class is defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hyperrl.envs.injection import EPISODE_NAMES, START_NAMES, Injected, inject
+from hyperrl.envs.rewards import Reward
+from hyperrl.envs.tools import Tool
+from hyperrl.errors import EnvError, RewardDefinitionError, ToolDefinitionError
+
+__all__ = ["Blueprint", "read_blueprint"]
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """The parts of a class.
+
+    Attributes:
+        start: makes the first observation.
+        reply: answers an action, where the class has one.
+        rewards: each reward with how to call it, in the order of definition.
+        tools: the tools by name, in the order of definition.
+        suspends: some part waits for something, so that an event loop is needed.
+        takes_options: some part asks for the options of the reset.
+    """
+
+    start: Injected
+    reply: Injected | None
+    rewards: tuple[tuple[Reward, Injected], ...]
+    tools: dict[str, Tool]
+    suspends: bool
+    takes_options: bool
+
+
+def read_blueprint(cls: type, *, silent_reply: Callable[..., Any]) -> Blueprint:
+    """Read the parts of an environment class.
+
+    Args:
+        cls: the class.
+        silent_reply: the ``reply`` of a class that has none of its own.
+
+    Raises:
+        EnvError: a part asks for something that cannot be given, or two parts share a name.
+    """
+    start = inject(cls.start, START_NAMES, where=f"{cls.__name__}.start")  # type: ignore[attr-defined]
+    own: Callable[..., Any] = cls.reply  # type: ignore[attr-defined]
+    reply = None if own is silent_reply else inject(own, EPISODE_NAMES, where=f"{cls.__name__}.reply")
+    rewards = tuple((part, _inject_reward(cls, part)) for part in _parts(cls, Reward))
+    _check_names(cls, [part.name for part, _ in rewards], RewardDefinitionError)
+    tools = _parts(cls, Tool)
+    _check_names(cls, [part.name for part in tools], ToolDefinitionError)
+    injected = [start, *([reply] if reply else []), *(call for _, call in rewards)]
+    return Blueprint(
+        start=start,
+        reply=reply,
+        rewards=rewards,
+        tools={part.name: part for part in tools},
+        suspends=any(part.is_async for part in injected) or any(part.suspends for part in tools),
+        takes_options=any("options" in part.names for part in injected),
+    )
+
+
+def _inject_reward(cls: type, part: Reward) -> Injected:
+    where = f"reward {part.name!r} of {cls.__name__}"
+    return inject(part.function, EPISODE_NAMES, where=where, error=RewardDefinitionError)
+
+
+def _parts(cls: type, kind: type[K]) -> list[K]:
+    """The attributes of one kind, parents first; a subclass replaces one by defining its name again."""
+    names = dict.fromkeys(name for owner in reversed(cls.__mro__) for name in vars(owner))
+    return list(_of_kind(cls, names, kind))
+
+
+def _of_kind(cls: type, names: dict[str, None], kind: type[K]) -> Iterator[K]:
+    for name in names:
+        found = next(vars(owner)[name] for owner in cls.__mro__ if name in vars(owner))
+        if isinstance(found, kind):
+            yield found
+
+
+def _check_names(cls: type, names: list[str], error: type[EnvError]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise error(f"{cls.__name__} defines {twice[0]!r} twice; give one of them another name=")

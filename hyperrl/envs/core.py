@@ -1,0 +1,385 @@
+"""TextEnv: a genuine ``gymnasium.Env`` over text, with tools and rewards in plain Python.
+
+There is one implementation, the coroutines behind ``areset`` and ``astep``. ``reset`` and ``step``
+are its synchronous face: an environment of plain functions is driven in place, one that waits for
+something runs on the process's background loop.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeVar
+
+import gymnasium
+from gymnasium.error import ResetNeeded
+
+from hyperrl.envs.blueprint import Blueprint, read_blueprint
+from hyperrl.envs.driving import drive_in_place, drive_on_loop
+from hyperrl.envs.episode import Episode
+from hyperrl.envs.messages import Observation
+from hyperrl.envs.outcome import Outcome
+from hyperrl.envs.spaces import Unicode
+from hyperrl.envs.taskset import ListTaskset, Task, Taskset, find_task
+from hyperrl.envs.tool_turn import run_calls, tool_messages, unrun_records
+from hyperrl.envs.tools import Tool
+from hyperrl.errors import ConfigError, EnvError, nearest
+from hyperrl.sampling import Message, ToolCall, ToolSchema
+from hyperrl.trajectory import RewardTerm, ToolRecord
+
+__all__ = ["TextEnv"]
+
+T = TypeVar("T")
+Face = Literal["sync", "async"]
+
+
+class TextEnv(gymnasium.Env[str, str], ABC):
+    """Base of environments that are written in text.
+
+    An author writes :meth:`tasks` and :meth:`start`, any number of ``@tool`` and ``@reward`` methods,
+    and :meth:`reply` if the environment answers. Arguments are injected by name, and each function
+    may be ``def`` or ``async def``:
+
+    ========================  ============================================================
+    ``task``                  the :class:`Task` that is played
+    ``rng``                   the environment's ``numpy.random.Generator``
+    ``options``               the mapping given to ``reset``
+    ``action``                the last action, a ``str``
+    ``answer``                the same without reasoning and tool calls
+    ``messages``              the whole conversation, as chat messages
+    ``turn``                  position of the last action, from 0
+    ``stop_reason``           why the sampler stopped
+    ========================  ============================================================
+
+    (``start`` may ask for the first three.) An episode goes on while an action holds tool calls or
+    ``reply`` answers; otherwise the action was the answer, the rewards run and the episode
+    terminates. An action that was cut off (``StopReason.LENGTH``) always is the answer, and its tool
+    calls are not run.
+
+    Attributes:
+        version: raised by the author whenever a change makes scores incomparable.
+        system_prompt: a system message before the first observation.
+        splits: the splits that there are.
+        floor: the most that an empty answer may score.
+        reward_weights: weights by term name that replace those of ``@reward``; set in ``__init__``
+            where a weight is an option of the environment.
+        max_episode_steps: the turn limit that it was registered with; set by ``make_env``.
+
+    Args:
+        split: which tasks to play.
+        render_mode: ``"ansi"`` lets ``render`` return the transcript.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # gymnasium's name and type
+    version: ClassVar[str] = "1"
+    system_prompt: str | None = None
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    floor: ClassVar[float] = 0.0
+    reward_weights: Mapping[str, float] = MappingProxyType({})
+    max_episode_steps: int | None = None
+    _blueprint: ClassVar[Blueprint]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._blueprint = read_blueprint(cls, silent_reply=TextEnv.reply)
+
+    def __init__(self, *, split: str = "train", render_mode: str | None = None) -> None:
+        if split not in self.splits:
+            raise ConfigError(
+                f"{type(self).__name__} has no split {split!r}; it has {', '.join(self.splits)}."
+                f"{nearest(split, self.splits)}"
+            )
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ConfigError(f"render_mode must be None or 'ansi', got {render_mode!r}")
+        self.split = split
+        self.render_mode = render_mode
+        self.observation_space = Unicode()
+        self.action_space = Unicode()
+        self._taskset: Taskset | None = None
+        self._episode: Episode | None = None
+        self._offered: dict[str, Tool] | None = None
+        self._face: Face | None = None
+        self._live = False
+        self._ending = False
+
+    # What authors write.
+
+    @abstractmethod
+    def tasks(self) -> Taskset | Sequence[Task | Mapping[str, Any]]:
+        """Return the tasks of ``self.split``. Called once, at the first reset."""
+
+    @abstractmethod
+    def start(self, *args: Any, **kwargs: Any) -> Any:
+        """Begin an episode: return the first user message as a ``str``, or a list of messages."""
+
+    def reply(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002  # authors name what they ask for
+        """Answer an action without tool calls (a ``str`` or messages), or ``None``: it was the answer."""
+        return None
+
+    def offered_tools(self) -> Iterable[str]:
+        """Return the names of the tools offered in this episode; by default all. Called at each reset."""
+        return self._blueprint.tools
+
+    def gold(self, task: Task) -> str | Sequence[str] | None:  # noqa: ARG002  # authors use it
+        """Return the action, or actions, that should score 1; ``None`` if nobody knows.
+
+        Called after a reset to ``task``, so it may read what ``start`` drew.
+        """
+        return None
+
+    def end_episode(self) -> None:
+        """Let the episode end after the running tool call, as a tool that takes the answer does."""
+        self._ending = True
+
+    # What authors and drivers read.
+
+    @property
+    def task(self) -> Task:
+        """The task that is played. Raises EnvError before the first reset."""
+        return self._playing.task
+
+    @property
+    def taskset(self) -> Taskset:
+        """The tasks of the split."""
+        if self._taskset is None:
+            tasks = self.tasks()
+            self._taskset = ListTaskset(tasks) if isinstance(tasks, (list, tuple)) else _as_taskset(tasks)
+            if not len(self._taskset):
+                raise EnvError(f"{type(self).__name__}.tasks() has no task in the split {self.split!r}")
+        return self._taskset
+
+    @property
+    def tools(self) -> tuple[ToolSchema, ...]:
+        """Schemas of the tools offered in this episode."""
+        offered = self._choose_tools() if self._offered is None else self._offered
+        return tuple(tool.schema for tool in offered.values())
+
+    @property
+    def messages(self) -> list[Message]:
+        """The whole conversation of the episode so far, as chat messages, made anew at each call."""
+        return self._playing.messages
+
+    def render(self) -> str | None:
+        """Return the transcript of the episode in the mode ``"ansi"``, else ``None``."""
+        if self.render_mode is None:
+            return None
+        return "" if self._episode is None else self._episode.transcript()
+
+    # The two faces.
+
+    async def areset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Outcome:
+        """Begin an episode.
+
+        Args:
+            seed: seeds the environment's generator; ``None`` goes on with it.
+            options: ``{"task": ...}`` names the task: a position, a task id, a :class:`Task`, or a
+                mapping with the fields of a new one. Else the generator draws one.
+
+        Raises:
+            ConfigError: an unknown task or option.
+            EnvError: the instance was first reset through ``reset``.
+        """
+        self._take_face("async")
+        return await self._reset(seed, options)
+
+    async def astep(self, action: str) -> Outcome:
+        """Take an action.
+
+        Raises:
+            ResetNeeded: the episode has ended, failed, or never begun.
+            EnvError: the instance was first reset through ``reset``.
+        """
+        if self._face != "async":
+            self._take_face("async", begun=False)
+        return await self._step(action)
+
+    async def ascore(self) -> tuple[RewardTerm, ...]:
+        """End an episode that is cut before its end, and score it as it stands.
+
+        For drivers that limit turns, tokens or time. The last action counts as the answer.
+
+        Raises:
+            ResetNeeded: the episode has ended already.
+        """
+        self._pause()
+        return await self._score(self._playing)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode, as :meth:`areset` does. ``info`` holds the ``task_id``."""
+        self._take_face("sync")
+        outcome = self._drive(self._reset(seed, options))
+        return outcome.observation, outcome.info
+
+    def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Take an action, as :meth:`astep` does.
+
+        The reward is NaN, and ``info["unscored"]`` says why, where a term could not be computed.
+        """
+        if self._face != "sync":
+            self._take_face("sync", begun=False)
+        outcome = self._drive(self._step(action))
+        return outcome.observation, outcome.reward, outcome.terminated, False, outcome.info
+
+    def _take_face(self, face: Face, *, begun: bool = True) -> None:
+        if self._face is None and not begun:
+            raise ResetNeeded("call reset before the first step")
+        if self._face is None:
+            self._face = face
+        if self._face != face:
+            raise EnvError(
+                f"this {type(self).__name__} was first reset through its {self._face} face and keeps it;"
+                f" make another instance for {'areset and astep' if face == 'async' else 'reset and step'}"
+            )
+
+    def _drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return drive_on_loop(coroutine) if self._blueprint.suspends else drive_in_place(coroutine)
+
+    # The one implementation.
+
+    async def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Outcome:
+        super().reset(seed=seed)
+        self._live = self._ending = False
+        options = dict(options or {})
+        self._check_options(options)
+        episode = Episode(self._pick_task(options.get("task")), self.np_random, options)
+        self._episode = episode
+        self._offered = self._choose_tools()
+        start = self._blueprint.start
+        said = start.call(self, episode)
+        if start.is_async:
+            said = await said
+        messages = _as_messages(said, f"{type(self).__name__}.start")
+        if self.system_prompt is not None:
+            messages.insert(0, {"role": "system", "content": self.system_prompt})
+        observation = Observation.from_messages(messages)
+        episode.hear(observation)
+        self._live = True
+        return Outcome(kind="reset", observation=observation, task_id=episode.task.task_id)
+
+    async def _step(self, action: str) -> Outcome:
+        self._pause()
+        if not isinstance(action, str):
+            raise TypeError(f"an action is a str, got {type(action).__name__}")
+        episode = self._playing
+        episode.act(action)
+        calls = episode.read_calls() if self._offered else ()
+        episode.keep_action()
+        if episode.cut:
+            return await self._end(episode, unrun_records(calls))
+        if calls:
+            return await self._run_tools(episode, calls)
+        return await self._answer(episode)
+
+    async def _answer(self, episode: Episode) -> Outcome:
+        reply = self._blueprint.reply
+        said = None
+        if reply is not None:
+            said = reply.call(self, episode)
+            if reply.is_async:
+                said = await said
+        if said is None:
+            return await self._end(episode)
+        observation = Observation.from_messages(_as_messages(said, f"{type(self).__name__}.reply"))
+        return self._go_on(episode, "reply", observation)
+
+    async def _run_tools(self, episode: Episode, calls: tuple[ToolCall, ...]) -> Outcome:
+        records = await run_calls(calls, self._offered or {}, self)
+        observation = Observation.from_messages(tool_messages(records))
+        if self._ending:
+            episode.hear(observation)
+            return await self._end(episode, records, observation)
+        return self._go_on(episode, "tools", observation, records)
+
+    def _go_on(
+        self,
+        episode: Episode,
+        kind: Literal["tools", "reply"],
+        observation: Observation,
+        records: tuple[ToolRecord, ...] = (),
+    ) -> Outcome:
+        episode.hear(observation)
+        self._live = True
+        return Outcome(kind=kind, observation=observation, task_id=episode.task.task_id, tool_records=records)
+
+    async def _end(
+        self,
+        episode: Episode,
+        records: tuple[ToolRecord, ...] = (),
+        observation: Observation | None = None,
+    ) -> Outcome:
+        return Outcome(
+            kind="final",
+            observation=Observation("", ()) if observation is None else observation,
+            task_id=episode.task.task_id,
+            terminated=True,
+            reward_terms=await self._score(episode),
+            tool_records=records,
+        )
+
+    async def _score(self, episode: Episode) -> tuple[RewardTerm, ...]:
+        terms: list[RewardTerm] = []
+        for reward, injected in self._blueprint.rewards:
+            try:
+                value = injected.call(self, episode)
+                if injected.is_async:
+                    value = await reward.settle(value)
+                terms.extend(reward.terms(value))
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # a reward that raises is unscored, never 0
+                terms.extend(reward.failed(error))
+        weights = self.reward_weights
+        return tuple(replace(t, weight=weights[t.name]) if t.name in weights else t for t in terms)
+
+    @property
+    def _playing(self) -> Episode:
+        if self._episode is None:
+            raise EnvError(f"{type(self).__name__} plays no task yet; reset it first")
+        return self._episode
+
+    def _pause(self) -> None:
+        """Take the episode's turn: after an exception, or beside a running step, only a reset helps."""
+        if not self._live:
+            raise ResetNeeded("the episode has ended (or failed, or another step is running); call reset")
+        self._live = False
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        strangers = sorted(options.keys() - {"task"}, key=str)
+        if strangers and not self._blueprint.takes_options:
+            raise ConfigError(
+                f"{type(self).__name__} has no reset option {strangers[0]!r}, only 'task'."
+                f"{nearest(str(strangers[0]), ['task'])}"
+            )
+
+    def _pick_task(self, wanted: object) -> Task:
+        # Always draw: the same seed then gives the same episode, however its task was named.
+        drawn = int(self.np_random.integers(len(self.taskset)))
+        return self.taskset[drawn] if wanted is None else find_task(self.taskset, wanted)
+
+    def _choose_tools(self) -> dict[str, Tool]:
+        known = self._blueprint.tools
+        offered = list(self.offered_tools()) if known else []
+        for name in offered:
+            if name not in known:
+                raise EnvError(
+                    f"{type(self).__name__}.offered_tools names {name!r}, but there are only"
+                    f" {list(known)}.{nearest(name, known)}"
+                )
+        return {name: known[name] for name in offered}
+
+
+def _as_taskset(tasks: object) -> Taskset:
+    if not isinstance(tasks, Taskset):
+        raise EnvError(f"tasks() must return a Taskset or a list of tasks, got {type(tasks).__name__}")
+    return tasks
+
+
+def _as_messages(said: object, where: str) -> list[Message]:
+    """Return new messages: nothing that an episode hands out is shared with its author's objects."""
+    if isinstance(said, str):
+        return [{"role": "user", "content": str(said)}]
+    if isinstance(said, (list, tuple)) and all(isinstance(m, Mapping) and "role" in m for m in said):
+        return [dict(message) for message in said]
+    raise EnvError(f"{where} must return a str or a list of messages with a role, got {said!r:.200}")

@@ -1,0 +1,129 @@
+"""The state of one episode, as the functions of an environment may ask for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hyperrl.envs.messages import Action, Observation, message_text, visible_text
+from hyperrl.envs.taskset import Task
+from hyperrl.envs.tool_calls import parse_tool_calls
+from hyperrl.sampling import Message, ToolCall
+from hyperrl.trajectory import StopReason
+
+__all__ = ["Episode"]
+
+_CUT = (StopReason.LENGTH, StopReason.ABORT)
+
+
+class Episode:
+    """What happened since the last reset. Its public names are what injection offers.
+
+    Attributes:
+        task: the task that is played.
+        rng: the environment's random generator.
+        options: the options of the reset.
+        action: the last action; empty before the first.
+        turn: position of the last action in the episode, from 0; -1 before the first.
+        stop_reason: why the sampler stopped.
+    """
+
+    __slots__ = ("_answer", "_calls", "_said", "action", "options", "rng", "stop_reason", "task", "turn")
+
+    def __init__(self, task: Task, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
+        self.task = task
+        self.rng = rng
+        self.options = options
+        self.action: str = ""
+        self.turn = -1
+        self.stop_reason = StopReason.STOP
+        self._answer: str | None = None
+        self._calls: tuple[ToolCall, ...] = ()
+        self._said: list[Observation | tuple[str, str | None, tuple[ToolCall, ...]]] = []
+
+    def hear(self, observation: Observation) -> None:
+        """Take note of what the policy reads next."""
+        self._said.append(observation)
+
+    def act(self, action: str) -> None:
+        """Take note of an action."""
+        self.action = action
+        self.turn += 1
+        self._calls = ()
+        if type(action) is Action:
+            self._answer = action.content
+            self.stop_reason = action.stop_reason or StopReason.STOP
+        else:
+            self._answer = None
+            self.stop_reason = StopReason.STOP
+
+    def read_calls(self) -> tuple[ToolCall, ...]:
+        """Return the tool calls of the last action: those it carries, or those its text holds."""
+        carried = self.action.tool_calls if isinstance(self.action, Action) else None
+        if carried is not None:
+            self._calls = carried
+            if carried and self._answer is None:
+                self._answer = parse_tool_calls(visible_text(self.action), id_prefix="").content
+        else:
+            parsed = parse_tool_calls(visible_text(self.action), id_prefix=f"call_{self.turn}_")
+            self._calls = parsed.tool_calls
+            self._answer = parsed.content if self._answer is None else self._answer
+        return self._calls
+
+    def keep_action(self) -> None:
+        """Append the last action to the conversation."""
+        self._said.append((self.action, self._answer, self._calls))
+
+    @property
+    def cut(self) -> bool:
+        """Whether the last action was cut off before its end."""
+        return self.stop_reason in _CUT
+
+    @property
+    def answer(self) -> str:
+        """The last action without reasoning and tool calls."""
+        if self._answer is None:
+            self._answer = visible_text(self.action)
+        return self._answer
+
+    @property
+    def messages(self) -> list[Message]:
+        """The whole conversation up to and with the last action; made anew at each call."""
+        conversation: list[Message] = []
+        for said in self._said:
+            if isinstance(said, Observation):
+                conversation.extend(map(dict, said.messages))
+            else:
+                conversation.append(_assistant_message(*said))
+        return conversation
+
+    def transcript(self) -> str:
+        """Return the conversation as text for a person."""
+        return "\n\n".join(map(_paragraph, self.messages))
+
+
+def _assistant_message(action: str, answer: str | None, calls: tuple[ToolCall, ...]) -> Message:
+    message: dict[str, Any] = {"role": "assistant", "content": str(action) if answer is None else answer}
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments_text(call)},
+            }
+            for call in calls
+        ]
+    return message
+
+
+def _arguments_text(call: ToolCall) -> str:
+    return call.raw if call.arguments is None else json.dumps(dict(call.arguments), ensure_ascii=False)
+
+
+def _paragraph(message: Message) -> str:
+    said = f"[{message.get('role', '?')}] {message_text(message)}".rstrip()
+    calls = [call["function"] for call in message.get("tool_calls", ())]
+    return "\n".join([said, *(f"  -> {call['name']} {call['arguments']}" for call in calls)])

@@ -1,0 +1,99 @@
+"""Environments by id: ours, those of installed packages, and how to make one for a rollout."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+from gymnasium.envs.registration import registry
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from hyperrl.errors import ConfigError, EnvError, nearest
+
+if TYPE_CHECKING:
+    from hyperrl.envs.core import TextEnv
+
+__all__ = ["ENTRY_POINT_GROUP", "env_ids", "load_entry_points", "make_env", "register_all"]
+
+logger = logging.getLogger(__name__)
+
+ENTRY_POINT_GROUP = "hyperrl.envs"
+"""Packages name a module here that registers their environments when it is imported."""
+
+_OURS: dict[str, tuple[str, int | None]] = {
+    "hyperrl/SortDigits-v0": ("hyperrl_tasks.sort_digits:SortDigits", None),
+    "hyperrl/ReverseText-v0": ("hyperrl_tasks.reverse_text:ReverseText", None),
+    "hyperrl/GSM8K-v0": ("hyperrl_tasks.gsm8k:GSM8K", 8),
+}
+"""Entry point and turn limit by id."""
+
+_OTHERS: set[str] = set()
+_PLAYED_THROUGH = (PassiveEnvChecker, OrderEnforcing, TimeLimit)
+
+
+def register_all() -> None:
+    """Register our environments with gymnasium, by name only: nothing of them is imported."""
+    for env_id, (entry_point, turns) in _OURS.items():
+        if env_id not in registry:
+            gymnasium.register(env_id, entry_point=entry_point, max_episode_steps=turns)
+
+
+def load_entry_points() -> tuple[str, ...]:
+    """Import what installed packages publish under ``hyperrl.envs``; return the ids that are new.
+
+    A package that fails to load is logged and left out.
+    """
+    before = set(registry)
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            entry.load()
+        except Exception:  # a stranger's package must not keep ours from working
+            logger.exception("the environments of %s cannot be loaded", entry.value)
+    new = set(registry) - before
+    _OTHERS.update(new)
+    return tuple(sorted(new))
+
+
+def env_ids() -> tuple[str, ...]:
+    """Return the ids of our environments and of those that :func:`load_entry_points` has found."""
+    return tuple(sorted({*_OURS, *_OTHERS}))
+
+
+def make_env(env_id: str, **kwargs: Any) -> TextEnv:
+    """Make an environment for a rollout, without gymnasium's wrappers.
+
+    Its ``max_episode_steps`` holds the turn limit that it was registered with, since the rollout,
+    not the ``TimeLimit`` wrapper, ends an episode that takes too many turns.
+
+    Args:
+        env_id: a registered id, or ``module:id`` to import a module first.
+        **kwargs: for the environment's constructor.
+
+    Raises:
+        ConfigError: no such environment.
+        EnvError: it is not a :class:`TextEnv`, or wears wrappers, which a rollout would not see.
+    """
+    from hyperrl.envs.core import TextEnv  # noqa: PLC0415  # registering must not import what it registers
+
+    try:
+        spec = gymnasium.spec(env_id)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise ConfigError(
+            f"there is no environment {env_id!r}; known are {', '.join(env_ids())}."
+            f"{nearest(env_id, env_ids())}"
+        ) from error
+    outer = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+    env: Any = outer
+    while isinstance(env, gymnasium.Wrapper):
+        if not isinstance(env, _PLAYED_THROUGH):
+            raise EnvError(
+                f"{env_id} wears the wrapper {type(env).__name__}, which a rollout would leave out;"
+                " do in the environment what the wrapper does"
+            )
+        env = env.env
+    if not isinstance(env, TextEnv):
+        raise EnvError(f"{env_id} is a {type(env).__name__}; a rollout plays subclasses of TextEnv")
+    env.max_episode_steps = outer.spec.max_episode_steps if outer.spec else spec.max_episode_steps
+    return env

@@ -1,0 +1,197 @@
+"""The parent's side of worker processes: a few of them, kept warm, killed when a tool overruns."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+from hyperrl.envs.tool_text import describe_error
+from hyperrl.envs.tool_worker import is_loading
+from hyperrl.errors import EnvError
+
+__all__ = ["BlockingFunction", "call_blocking"]
+
+_START_LIMIT_S = 60.0
+_MOST_WORKERS = 8
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from hyperrl.envs.tool_worker import serve; serve({handle})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockingFunction:
+    """A module-level function, by the name under which a worker finds it.
+
+    Attributes:
+        module: the module to import.
+        name: the function's name in it.
+        main_path: the script to run instead, for a function of ``__main__``.
+    """
+
+    module: str
+    name: str
+    main_path: str | None
+
+
+class _WorkerGoneError(Exception):
+    """The worker's process ended while it owed an answer."""
+
+
+class _Worker:
+    """One worker process, the leader of its own session so that it dies with its children."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        program = _PROGRAM.format(path=sys.path, handle=theirs.fileno())
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def call(self, job: bytes, timeout_s: float) -> tuple[str, str]:
+        """Run a job. Loading its module is not counted against ``timeout_s``.
+
+        Raises:
+            TimeoutError: it took too long; the worker is still busy with it.
+            _WorkerGoneError: the process ended.
+        """
+        try:
+            self._connection.send_bytes(job)
+            status, text = _answer(self._connection, _START_LIMIT_S)
+            if status == "ready":
+                status, text = _answer(self._connection, timeout_s)
+        except (EOFError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise _WorkerGoneError(f"the tool's process ended with code {self._process.wait()}") from error
+        return status, text
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
+
+def _answer(connection: Connection[Any, Any], timeout_s: float) -> tuple[str, str]:
+    if not connection.poll(timeout_s):
+        raise TimeoutError
+    status, text = json.loads(connection.recv_bytes())
+    return status, text
+
+
+class _Workers:
+    """Idle workers of this process and the threads that wait for busy ones."""
+
+    def __init__(self) -> None:
+        size = min(_MOST_WORKERS, os.cpu_count() or 1)
+        self.threads = ThreadPoolExecutor(size, thread_name_prefix="hyperrl-tool")
+        self._idle: list[_Worker] = []
+        self._lock = threading.Lock()
+
+    def call(self, job: bytes, timeout_s: float) -> tuple[str, str]:
+        worker = self._take()
+        try:
+            reply = worker.call(job, timeout_s)
+        except TimeoutError:
+            worker.kill()
+            return "timeout", f"the tool did not finish within {timeout_s:g} s and was stopped"
+        except _WorkerGoneError as error:
+            worker.kill()
+            return "error", str(error)
+        except BaseException:
+            worker.kill()
+            raise
+        with self._lock:
+            self._idle.append(worker)
+        return reply
+
+    def _take(self) -> _Worker:
+        with self._lock:
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.alive:
+                    return worker
+                worker.kill()
+        return _Worker()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.kill()
+
+
+_workers: _Workers | None = None
+_making = threading.Lock()
+
+
+def _shared_workers() -> _Workers:
+    global _workers  # noqa: PLW0603  # one set of workers a process
+    with _making:
+        if _workers is None:
+            _workers = _Workers()
+            atexit.register(_workers.close)
+        return _workers
+
+
+def _forget_after_fork() -> None:
+    global _workers, _making  # the parent's workers and threads are not the child's
+    if _workers is not None:
+        atexit.unregister(_workers.close)
+    _workers, _making = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+async def call_blocking(
+    function: BlockingFunction, arguments: Mapping[str, Any], *, timeout_s: float, limit: int
+) -> tuple[str, str]:
+    """Run ``function`` in a worker; return a status (``ok``, ``error``, ``timeout``) and a text.
+
+    The clock starts once a worker has loaded the function. After ``timeout_s`` the worker is killed
+    with every process that it started.
+
+    Args:
+        function: what to call.
+        arguments: its keyword arguments; they must be picklable.
+        timeout_s: seconds it may take.
+        limit: most characters of the text.
+
+    Raises:
+        EnvError: called while a worker imports the script that calls it (no ``__main__`` guard).
+    """
+    if is_loading():
+        raise EnvError(
+            "a script that runs episodes was started again to load one of its tools;"
+            ' put what it does under `if __name__ == "__main__":`'
+        )
+    try:
+        packed = pickle.dumps(dict(arguments))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        return "error", f"the arguments cannot be sent to the tool's process: {describe_error(error)}"
+    job = pickle.dumps((function.module, function.name, function.main_path, packed, limit))
+    workers = _shared_workers()
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(workers.threads, workers.call, job, timeout_s)
