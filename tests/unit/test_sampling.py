@@ -77,7 +77,7 @@ def test_request_keys_sort_in_the_order_of_a_batch():
         RequestKey((0, 10), 1, "main", 0),
         RequestKey((1, 0), 0, "main", 0),
     ]
-    assert sorted(keys[::-1]) == keys
+    assert sorted(keys[index] for index in (3, 0, 5, 1, 4, 2)) == keys
     assert keys[3].episode == EpisodeKey((0, 10), 0)
     assert str(keys[3]) == "0-10-0-main-1"
 
