@@ -2,7 +2,7 @@
 
 from hyperrl.envs.grading.answers import AnswerPolicy, Verdict, grade_answer
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer, strip_reasoning
-from hyperrl.envs.grading.numbers import read_number
+from hyperrl.envs.grading.reading import is_number
 
 __all__ = [
     "AnswerPolicy",
@@ -10,6 +10,6 @@ __all__ = [
     "Verdict",
     "extract_answer",
     "grade_answer",
-    "read_number",
+    "is_number",
     "strip_reasoning",
 ]

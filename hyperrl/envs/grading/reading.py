@@ -11,7 +11,7 @@ from hyperrl.envs.grading.extraction import unwrap_box
 from hyperrl.envs.grading.numbers import Quantity, read_number, read_quantity
 from hyperrl.envs.grading.plain_text import plain_text
 
-__all__ = ["MAX_ANSWER_CHARS", "Answer", "Collection", "Named", "read_answer"]
+__all__ = ["MAX_ANSWER_CHARS", "Answer", "Collection", "Named", "is_number", "read_answer"]
 
 MAX_ANSWER_CHARS = 2_000
 """A longer answer equals only its own spelling."""
@@ -67,6 +67,11 @@ def read_answer(text: str) -> Answer:
     if number is not None:
         return Quantity(Exact.of(number))
     return _read(_tidy(plain_text(text)), depth=0)
+
+
+def is_number(text: str) -> bool:
+    """Whether ``text`` is a number with an exact value, with or without a unit, currency or percent."""
+    return isinstance(read_answer(text), Quantity)
 
 
 def _read(text: str, *, depth: int) -> Answer:

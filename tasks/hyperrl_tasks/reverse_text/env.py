@@ -1,0 +1,66 @@
+"""The environment ``hyperrl/ReverseText-v0``."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import numpy as np
+
+from hyperrl.envs import ProceduralTaskset, Task, TextEnv, reward
+from hyperrl.errors import ConfigError
+from hyperrl_tasks.splits import draw_from_split
+
+__all__ = ["ReverseText"]
+
+_COUNTS = {"train": 100_000, "test": 2_000}
+_LETTERS = np.array(list(string.ascii_lowercase))
+
+
+class ReverseText(TextEnv):
+    """Write letters backwards: ``Reverse: abcde`` asks for ``edcba``.
+
+    Args:
+        letters: how many letters, 3 to 64.
+        taskset_seed: names the collection of tasks; another seed gives other tasks of the same splits.
+        **kwargs: ``split`` and ``render_mode`` of :class:`~hyperrl.envs.TextEnv`.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+
+    version = "1"
+
+    def __init__(self, *, letters: int = 5, taskset_seed: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not 3 <= letters <= 64:
+            raise ConfigError(f"letters must be from 3 to 64, got {letters}")
+        if taskset_seed < 0:
+            raise ConfigError(f"taskset_seed must be at least 0, got {taskset_seed}")
+        self.letters = letters
+        self.taskset_seed = taskset_seed
+
+    def tasks(self) -> ProceduralTaskset:
+        """Generated tasks; an instance belongs to exactly one split."""
+        return ProceduralTaskset(self._generate, _COUNTS[self.split], self.taskset_seed)
+
+    def _generate(self, rng: np.random.Generator) -> dict[str, str]:
+        text = draw_from_split(
+            lambda: "".join(_LETTERS[rng.integers(len(_LETTERS), size=self.letters)]),
+            self.split,
+            accept=lambda text: text != text[::-1],
+        )
+        return {"text": text, "gold": text[::-1]}
+
+    def start(self, task: Task) -> str:
+        """Ask for the text of the task."""
+        return f"Reverse: {task['text']}"
+
+    @reward
+    def reversed_exactly(self, task: Task, answer: str) -> float:
+        """1 if the answer is the reversed text and nothing else, 0 otherwise."""
+        return float(answer.strip() == task["gold"])
+
+    def gold(self, task: Task) -> str:
+        """Return the reversed text."""
+        return str(task["gold"])
