@@ -1,0 +1,3 @@
+"""Training: models, samplers, publication, algorithms and the trainer. Needs ``hyperrl[train]``."""
+
+__all__: list[str] = []

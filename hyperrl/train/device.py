@@ -1,0 +1,110 @@
+"""Devices, number formats and threads: the one place that knows accelerators by name."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import torch
+
+from hyperrl.errors import ConfigError, nearest
+
+__all__ = [
+    "DTYPES",
+    "memory_exhausted",
+    "peak_memory_bytes",
+    "process_group_backend",
+    "resolve_device",
+    "resolve_dtype",
+    "set_threads",
+]
+
+DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+"""The number formats that a model may be loaded in, by the name a config uses."""
+
+_BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}
+
+
+def resolve_device(name: str | torch.device = "auto") -> torch.device:
+    """Return the device called ``name``; ``auto`` is the accelerator of this machine, else the CPU.
+
+    Raises:
+        ConfigError: no such device, or this machine or this build of torch does not have it.
+    """
+    if name == "auto":
+        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    kind = str(name).split(":")[0]
+    if kind not in _BACKENDS:
+        known = ["auto", *_BACKENDS]
+        raise ConfigError(
+            f"device must be one of {', '.join(known)} (with an index, such as cuda:1, where there are"
+            f" several), got {str(name)!r}.{nearest(kind, known)}"
+        )
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device {str(name)!r} is not usable: {error}") from error
+    if device.type != "cpu":
+        _check_present(device)
+    return device
+
+
+def _check_present(device: torch.device) -> None:
+    present = torch.accelerator.current_accelerator(check_available=True)
+    if present is None or present.type != device.type:
+        found = f"it has {present.type}" if present else "it has none that torch can use"
+        raise ConfigError(
+            f"device {str(device)!r} was asked for, but this machine does not offer it ({found})."
+            " Use device 'auto' or 'cpu', or install the torch build for your accelerator."
+        )
+    count = torch.accelerator.device_count()
+    if device.index is not None and device.index >= count:
+        raise ConfigError(f"device {str(device)!r} was asked for, but there are {count}, numbered from 0")
+
+
+def resolve_dtype(name: str) -> torch.dtype:
+    """Return the torch dtype called ``name``, such as ``float32`` or ``bfloat16``.
+
+    Raises:
+        ConfigError: no such dtype for a model.
+    """
+    if name not in DTYPES:
+        raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {name!r}.{nearest(name, DTYPES)}")
+    return DTYPES[name]
+
+
+def process_group_backend(device: torch.device) -> str:
+    """Return the name of the collective library for tensors on ``device``."""
+    return _BACKENDS[device.type]
+
+
+def set_threads(count: int) -> None:
+    """Use ``count`` CPU threads within one tensor operation; 0 leaves torch's own choice.
+
+    Raises:
+        ConfigError: ``count`` is negative.
+    """
+    if count < 0:
+        raise ConfigError(f"threads must be at least 1, or 0 for torch's own choice, got {count}")
+    if count:
+        torch.set_num_threads(count)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the most memory in use so far: tensors on an accelerator, resident memory on the CPU."""
+    if device.type != "cpu":
+        return int(torch.accelerator.max_memory_allocated(device))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def memory_exhausted(error: BaseException) -> bool:
+    """Whether ``error`` says that memory ran out, on an accelerator or on the CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

@@ -1,0 +1,286 @@
+"""Next-token logits for many ragged sequences at once.
+
+Shapes: N rows, T prompt tokens, L cached positions, H hidden, Q query heads, K key/value heads,
+D head size, V vocabulary. A row's slot in the cache is its place in the batch.
+
+:class:`CachedDecoder` runs the modules of a llama- or qwen-shaped model itself: the same
+submodules and formulas as the model's own forward, without the cost of preparing masks, caches
+and outputs for each token, and with grouped query heads instead of repeated keys. In float64 its
+logits round to the same float32 as the model's. :class:`UncachedDecoder` calls the model's own
+forward on whole sequences, for every other architecture.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hyperrl.train.samplers.kv_cache import KVCache
+
+__all__ = ["CachedDecoder", "Decoder", "UncachedDecoder", "make_decoder"]
+
+_LOG = logging.getLogger(__name__)
+_CACHED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
+_PREFILL_TOKENS = 8192
+_MIN_KEYS = 16
+"""Shortest row of attention weights. The CPU softmax adds up rows of fewer numbers than a vector
+register holds in another order, so a sequence would change its bits when it grows past that."""
+
+Sequences = Sequence[Sequence[int]]
+
+
+class Decoder(Protocol):
+    """Gives the logits that follow sequences, and keeps what it needs to go on with them."""
+
+    def prefill(self, sequences: Sequences, first_slot: int) -> Tensor:
+        """Read whole sequences into slots from ``first_slot`` on; logits [N, V] of their next token."""
+        ...
+
+    def decode(self, sequences: Sequences) -> Tensor:
+        """Logits [N, V] of the next token, where slots 0 to N-1 lack only each last token."""
+        ...
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Move a row of ``length`` cached tokens to another slot."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all rows and give their memory back."""
+        ...
+
+
+def make_decoder(model: nn.Module) -> Decoder:
+    """Return the fastest decoder that is exact for ``model``."""
+    config: Any = model.config
+    if _is_cacheable(model):
+        return CachedDecoder(model)
+    _LOG.warning(
+        "the architecture %r is decoded without a key/value cache: every token reads its whole"
+        " sequence again. This is exact but slow; a vLLM sampler is the fast way.",
+        config.model_type,
+    )
+    return UncachedDecoder(model)
+
+
+def _is_cacheable(model: nn.Module) -> bool:
+    config: Any = model.config
+    layer_types = getattr(config, "layer_types", None) or ["full_attention"]
+    sliding = config.model_type == "mistral" and config.sliding_window is not None
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    return (
+        config.model_type in _CACHED_TYPES
+        and set(layer_types) == {"full_attention"}
+        and not sliding
+        and rope not in ("dynamic", "longrope")  # these depend on the length of the whole batch
+    )
+
+
+class CachedDecoder:
+    """Decodes llama-, mistral-, qwen2- and qwen3-shaped models with a key/value cache."""
+
+    def __init__(self, model: nn.Module) -> None:
+        body: Any = model.get_submodule("model")
+        config: Any = model.config
+        self._embed = body.embed_tokens
+        self._layers: list[Any] = list(body.layers)
+        self._norm = body.norm
+        self._rotary = body.rotary_emb
+        self._head = model.get_submodule("lm_head")
+        self._sdpa = config._attn_implementation == "sdpa"
+        weight = self._embed.weight
+        attention = self._layers[0].self_attn
+        self._head_size = int(attention.head_dim)
+        self._device = weight.device
+        self._cache = KVCache(
+            layers=len(self._layers),
+            heads=int(config.num_key_value_heads),
+            head_size=self._head_size,
+            dtype=weight.dtype,
+            device=weight.device,
+        )
+
+    def prefill(self, sequences: Sequences, first_slot: int) -> Tensor:
+        self._cache.reserve(first_slot + len(sequences), max(_MIN_KEYS, *map(len, sequences)) + 1)
+        first: dict[tuple[int, ...], int] = {}
+        places: list[int] = [first.setdefault(tuple(s), i) for i, s in enumerate(sequences)]
+        unique = sorted(first.values(), key=lambda i: (-len(sequences[i]), i))
+        logits: dict[int, Tensor] = {}
+        for chunk in _chunks(unique, sequences):
+            rows = self._prefill_chunk([sequences[i] for i in chunk], [first_slot + i for i in chunk])
+            logits.update(zip(chunk, rows, strict=True))
+        for source in unique:
+            copies = [first_slot + i for i, place in enumerate(places) if place == source != i]
+            if copies:
+                self._cache.copy(first_slot + source, copies, len(sequences[source]))
+        return torch.stack([logits[place] for place in places])
+
+    def _prefill_chunk(self, sequences: Sequences, slots: list[int]) -> Tensor:
+        """Right-padded rows: under the causal mask no real token ever sees the padding."""
+        lengths = [len(s) for s in sequences]
+        width = max(_MIN_KEYS, *lengths)
+        ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in sequences], device=self._device)
+        where = torch.tensor(slots, device=self._device)
+        hidden = self._embed(ids)
+        rotation = self._rotate_by(hidden, torch.arange(width, device=self._device)[None])
+        mask = None if self._sdpa else _causal_mask(width, hidden)
+        for index, layer in enumerate(self._layers):
+            query, key, value = self._project(layer, hidden, rotation)
+            self._cache.write_prompts(index, where, key, value)
+            attended = self._attend_prompts(layer.self_attn, query, key, value, mask)
+            hidden = self._finish_layer(layer, hidden, attended)
+        last = torch.tensor(lengths, device=self._device) - 1
+        return self._logits(hidden[torch.arange(len(lengths), device=self._device), last])
+
+    def decode(self, sequences: Sequences) -> Tensor:
+        count, longest = len(sequences), max(_MIN_KEYS, *map(len, sequences))
+        self._cache.reserve(count, longest)
+        ids = torch.tensor([s[-1] for s in sequences], device=self._device)
+        positions = torch.tensor([len(s) - 1 for s in sequences], device=self._device)
+        rows = torch.arange(count, device=self._device)
+        hidden = self._embed(ids)
+        rotation = self._rotate_by(hidden, positions)
+        visible = torch.arange(longest, device=self._device) <= positions[:, None]
+        mask = torch.zeros(count, 1, 1, longest, dtype=hidden.dtype, device=self._device)
+        mask.masked_fill_(~visible[:, None, None], torch.finfo(hidden.dtype).min)
+        for index, layer in enumerate(self._layers):
+            query, key, value = self._project(layer, hidden, rotation)
+            self._cache.append(index, rows, positions, key, value)
+            keys, values = self._cache.read(index, count, longest)
+            attended = self._attend_cached(layer.self_attn, query, keys, values, mask)
+            hidden = self._finish_layer(layer, hidden, attended)
+        return self._logits(hidden)
+
+    def move(self, source: int, target: int, length: int) -> None:
+        self._cache.copy(source, [target], length)
+
+    def clear(self) -> None:
+        self._cache.clear()
+
+    def _rotate_by(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [..., 1, D] for ``positions`` [...]."""
+        flat = positions if positions.ndim == 2 else positions[:, None]
+        cos, sin = self._rotary(hidden, flat)
+        return (cos[..., None, :], sin[..., None, :]) if positions.ndim == 2 else (cos, sin)
+
+    def _project(
+        self, layer: Any, hidden: Tensor, rotation: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated query [..., Q, D] and key [..., K, D], and value [..., K, D]."""
+        attention = layer.self_attn
+        normed = layer.input_layernorm(hidden)
+        shape = (*hidden.shape[:-1], -1, self._head_size)
+        query = attention.q_proj(normed).view(shape)
+        key = attention.k_proj(normed).view(shape)
+        value = attention.v_proj(normed).view(shape)
+        if hasattr(attention, "q_norm"):
+            query, key = attention.q_norm(query), attention.k_norm(key)
+        heads = [query.shape[-2], key.shape[-2]]
+        both = _rotate(torch.cat((query, key), dim=-2), *rotation)
+        query, key = torch.split_with_sizes(both, heads, dim=-2)
+        return query, key, value
+
+    def _attend_prompts(
+        self, attention: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Causal attention [N, T, H] of query [N, T, Q, D] over key and value [N, T, K, D]."""
+        groups = query.shape[2] // key.shape[2]
+        query = query.transpose(1, 2)
+        key = key.transpose(1, 2).repeat_interleave(groups, dim=1)
+        value = value.transpose(1, 2).repeat_interleave(groups, dim=1)
+        if mask is None:
+            mixed = functional.scaled_dot_product_attention(
+                query, key, value, is_causal=query.shape[2] > 1, scale=attention.scaling
+            )
+        else:
+            mixed = _eager_attention(query, key, value, mask, attention.scaling)
+        return mixed.transpose(1, 2).flatten(2)
+
+    def _attend_cached(
+        self, attention: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Attention [N, H] of one query [N, Q, D] a row over keys and values [N, K, L, D]."""
+        count, heads = keys.shape[:2]
+        grouped = query.reshape(count, heads, -1, self._head_size)
+        if self._sdpa:
+            mixed = functional.scaled_dot_product_attention(
+                grouped, keys, values, attn_mask=mask, scale=attention.scaling
+            )
+        else:
+            mixed = _eager_attention(grouped, keys, values, mask, attention.scaling)
+        return mixed.reshape(count, -1)
+
+    def _finish_layer(self, layer: Any, hidden: Tensor, attended: Tensor) -> Tensor:
+        hidden = hidden + layer.self_attn.o_proj(attended)
+        return cast(Tensor, hidden + layer.mlp(layer.post_attention_layernorm(hidden)))
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return cast(Tensor, self._head(self._norm(hidden)))
+
+
+class UncachedDecoder:
+    """Decodes any causal language model by running its own forward on whole sequences."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._device = next(model.parameters()).device
+
+    def prefill(self, sequences: Sequences, first_slot: int) -> Tensor:  # noqa: ARG002 - no slots
+        return self.decode(sequences)
+
+    def decode(self, sequences: Sequences) -> Tensor:
+        order = list(range(len(sequences)))
+        rows = [self._forward([sequences[i] for i in chunk]) for chunk in _chunks(order, sequences)]
+        return torch.cat(rows)
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Nothing is cached."""
+
+    def clear(self) -> None:
+        """Nothing is cached."""
+
+    def _forward(self, sequences: Sequences) -> Tensor:
+        lengths = torch.tensor([len(s) for s in sequences])
+        width = int(lengths.max())
+        ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in sequences], device=self._device)
+        mask = (torch.arange(width) < lengths[:, None]).long().to(self._device)
+        logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        rows = torch.arange(len(sequences), device=self._device)
+        return cast(Tensor, logits[rows, lengths.to(self._device) - 1])
+
+
+def _chunks(order: Sequence[int], sequences: Sequences) -> list[list[int]]:
+    """Cut ``order`` so that no chunk, padded to its longest row, exceeds the token budget."""
+    chunks: list[list[int]] = []
+    width = 0
+    for index in order:
+        width = max(width, len(sequences[index]))
+        if not chunks or width * (len(chunks[-1]) + 1) > _PREFILL_TOKENS:
+            chunks.append([])
+            width = len(sequences[index])
+        chunks[-1].append(index)
+    return chunks
+
+
+def _causal_mask(width: int, like: Tensor) -> Tensor:
+    """Additive mask [T, T]: 0 where a token may look, the lowest number where it may not."""
+    full = torch.full((width, width), torch.finfo(like.dtype).min, dtype=like.dtype, device=like.device)
+    return full.triu(1)
+
+
+def _rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding in the half-split layout of llama."""
+    half = states.shape[-1] // 2
+    turned = torch.cat((-states[..., half:], states[..., :half]), dim=-1)
+    return states * cos + turned * sin
+
+
+def _eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    """Softmax attention in plain operations, with the softmax in float32 as transformers does it."""
+    scores = torch.matmul(query, key.transpose(-1, -2)) * scaling + mask
+    weights = functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    return torch.matmul(weights, value)
