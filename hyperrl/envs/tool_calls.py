@@ -89,7 +89,7 @@ class _Attempt:
 
 
 def parse_tool_calls(text: str, *, id_prefix: str) -> ParsedText:
-    """Take a text apart; never raises. Call ``n`` gets the id ``<id_prefix><n>``. Spans are not known."""
+    """Take a text apart; never raises. Call ``n`` gets the id ``<id_prefix>_<n>``. Spans are not known."""
     data = text.encode("utf-8", "surrogatepass")
     parsed = parse_action_bytes(data, id_prefix=id_prefix, errors="surrogatepass")
     calls = tuple(dataclasses.replace(call, span=None) for call in parsed.tool_calls)
@@ -103,7 +103,7 @@ def parse_action_bytes(
 
     Args:
         data: UTF-8, as far as the policy got it right.
-        id_prefix: call ``n`` gets the id ``<id_prefix><n>``.
+        id_prefix: call ``n`` gets the id ``<id_prefix>_<n>``.
         errors: how bytes that are no UTF-8 become text.
         reasoning_opened: the prompt ended in an open ``<think>``, so the action begins inside it.
 
@@ -148,7 +148,7 @@ def _tool_calls(
     raw = data[attempt.start : attempt.end].decode("utf-8", errors)
     return [
         ToolCall(
-            call_id=f"{id_prefix}{count + i}",
+            call_id=f"{id_prefix}_{count + i}",
             name=body.name,
             arguments=body.arguments,
             raw=raw,

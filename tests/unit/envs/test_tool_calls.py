@@ -29,7 +29,7 @@ def test_every_malformed_call_has_its_status(case: Case) -> None:
 
 
 def test_ids_are_numbered_over_all_calls() -> None:
-    parsed = parse_tool_calls(f"{call('[' + GOOD + ',' + GOOD + ']')}{call(GOOD)}", id_prefix="call_7_")
+    parsed = parse_tool_calls(f"{call('[' + GOOD + ',' + GOOD + ']')}{call(GOOD)}", id_prefix="call_7")
     assert [c.call_id for c in parsed.tool_calls] == ["call_7_0", "call_7_1", "call_7_2"]
 
 

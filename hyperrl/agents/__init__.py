@@ -1,0 +1,1 @@
+"""Agents: playing episodes, an environment and a policy, into trajectories."""
