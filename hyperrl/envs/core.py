@@ -83,7 +83,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._blueprint = read_blueprint(cls, silent_reply=TextEnv.reply)
+        if not getattr(cls.start, "__isabstractmethod__", False):
+            cls._blueprint = read_blueprint(cls, silent_reply=TextEnv.reply)
 
     def __init__(self, *, split: str = "train", render_mode: str | None = None) -> None:
         if split not in self.splits:
@@ -130,7 +131,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return None
 
     def end_episode(self) -> None:
-        """Let the episode end after the running tool call, as a tool that takes the answer does."""
+        """Let the episode end after this step. For a tool that takes the answer, or a last ``reply``."""
         self._ending = True
 
     # What authors and drivers read.
@@ -284,13 +285,14 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         if said is None:
             return await self._end(episode)
         observation = Observation.from_messages(_as_messages(said, f"{type(self).__name__}.reply"))
+        if self._ending:
+            return await self._end(episode, observation=observation)
         return self._go_on(episode, "reply", observation)
 
     async def _run_tools(self, episode: Episode, calls: tuple[ToolCall, ...]) -> Outcome:
         records = await run_calls(calls, self._offered or {}, self)
         observation = Observation.from_messages(tool_messages(records))
         if self._ending:
-            episode.hear(observation)
             return await self._end(episode, records, observation)
         return self._go_on(episode, "tools", observation, records)
 
@@ -311,9 +313,13 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         records: tuple[ToolRecord, ...] = (),
         observation: Observation | None = None,
     ) -> Outcome:
+        if observation is None:
+            observation = Observation("", ())
+        else:
+            episode.hear(observation)
         return Outcome(
             kind="final",
-            observation=Observation("", ()) if observation is None else observation,
+            observation=observation,
             task_id=episode.task.task_id,
             terminated=True,
             reward_terms=await self._score(episode),

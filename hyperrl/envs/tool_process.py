@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Pipe
 from typing import Any
 
 from hyperrl.envs.tool_text import describe_error
@@ -45,7 +45,11 @@ class BlockingFunction:
 
 
 class _WorkerGoneError(Exception):
-    """The worker's process ended while it owed an answer."""
+    """The worker will not answer any more; the message says why."""
+
+
+class _OverrunError(Exception):
+    """A tool took longer than it may."""
 
 
 class _Worker:
@@ -70,17 +74,19 @@ class _Worker:
         """Run a job. Loading its module is not counted against ``timeout_s``.
 
         Raises:
-            TimeoutError: it took too long; the worker is still busy with it.
-            _WorkerGoneError: the process ended.
+            _OverrunError: it took too long; the worker is still busy with it.
+            _WorkerGoneError: the process ended, or could not load the module.
         """
         try:
             self._connection.send_bytes(job)
-            status, text = _answer(self._connection, _START_LIMIT_S)
+            if not self._connection.poll(_START_LIMIT_S):
+                raise _WorkerGoneError(f"the tool could not be loaded within {_START_LIMIT_S:g} s")
+            status, text = json.loads(self._connection.recv_bytes())
             if status == "ready":
-                status, text = _answer(self._connection, timeout_s)
+                if not self._connection.poll(timeout_s):
+                    raise _OverrunError
+                status, text = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
-            if isinstance(error, TimeoutError):
-                raise
             raise _WorkerGoneError(f"the tool's process ended with code {self._process.wait()}") from error
         return status, text
 
@@ -90,13 +96,6 @@ class _Worker:
         self._process.kill()
         self._process.wait()
         self._connection.close()
-
-
-def _answer(connection: Connection[Any, Any], timeout_s: float) -> tuple[str, str]:
-    if not connection.poll(timeout_s):
-        raise TimeoutError
-    status, text = json.loads(connection.recv_bytes())
-    return status, text
 
 
 class _Workers:
@@ -112,7 +111,7 @@ class _Workers:
         worker = self._take()
         try:
             reply = worker.call(job, timeout_s)
-        except TimeoutError:
+        except _OverrunError:
             worker.kill()
             return "timeout", f"the tool did not finish within {timeout_s:g} s and was stopped"
         except _WorkerGoneError as error:

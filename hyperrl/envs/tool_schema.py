@@ -159,6 +159,8 @@ def _adapter(name: str, fields: dict[str, Any]) -> tuple[TypeAdapter[dict[str, A
         shape = adapter.json_schema(schema_generator=_WithoutTitles)
     except PydanticUserError as error:
         raise ToolDefinitionError(f"tool {name!r}: a parameter's type has no JSON schema: {error}") from error
+    for nested in shape.get("$defs", {}).values():
+        nested.pop("title", None)
     left_out = ("title", "additionalProperties")
     return adapter, {key: value for key, value in shape.items() if key not in left_out}
 

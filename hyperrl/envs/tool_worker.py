@@ -27,7 +27,7 @@ __all__ = ["is_loading", "serve"]
 
 _WATCH_S = 1.0
 _MAIN = "__mp_main__"
-_state = types.SimpleNamespace(loading=False)
+_state = types.SimpleNamespace(loading=False, main=None)
 
 
 def is_loading() -> bool:
@@ -76,11 +76,11 @@ def _load(module: str, name: str, main_path: str | None) -> Callable[..., Any]:
 
 def _main_module(path: str) -> types.ModuleType:
     """Run the main script under another name, as multiprocessing does, so that its guard holds."""
-    if _MAIN not in sys.modules:
-        module = types.ModuleType(_MAIN)
-        module.__dict__.update(runpy.run_path(path, run_name=_MAIN))
-        sys.modules["__main__"] = sys.modules[_MAIN] = module
-    return sys.modules[_MAIN]
+    if _state.main is None:
+        _state.main = types.ModuleType(_MAIN)
+        _state.main.__dict__.update(runpy.run_path(path, run_name=_MAIN))
+        sys.modules["__main__"] = sys.modules[_MAIN] = _state.main
+    return cast("types.ModuleType", _state.main)
 
 
 def _leave_with_parent(parent: int) -> None:

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from hyperrl.envs.tool_text import result_text, shorten
+from hyperrl.envs.tools import tool
+from hyperrl.errors import ToolDefinitionError
+
+
+class Unit(StrEnum):
+    METRE = "m"
+    MILE = "mi"
+
+
+class Place(BaseModel):
+    name: str
+    height: float = 0.0
+
+
+@tool
+def measure(
+    place: Place,
+    unit: Unit = Unit.METRE,
+    mode: Literal["fast", "exact"] = "fast",
+    tags: list[str] | None = None,
+    note: Annotated[str, Field(description="Said in the annotation.")] = "",
+) -> str:
+    """Measure a place.
+
+    Goes there first.
+
+    Args:
+        place: where,
+            with its name: the long one.
+        unit (Unit): of the result.
+        mode: how.
+        tags: what to remember.
+
+    Returns:
+        A text that no policy reads about.
+    """
+    return f"{place.name} {place.height:g} {unit} {mode} {tags} {note}"
+
+
+def call(offered, arguments):
+    return asyncio.run(offered.call(arguments))
+
+
+def test_the_schema_comes_from_signature_and_docstring():
+    function = measure.schema["function"]
+    assert measure.schema["type"] == "function"
+    assert function["name"] == "measure"
+    assert function["description"] == "Measure a place.\n\nGoes there first."
+    properties = function["parameters"]["properties"]
+    assert function["parameters"]["type"] == "object"
+    assert function["parameters"]["required"] == ["place"]
+    assert properties["place"]["description"] == "where, with its name: the long one."
+    assert properties["unit"]["default"] == "m"
+    assert properties["mode"] == {
+        "default": "fast",
+        "description": "how.",
+        "enum": ["fast", "exact"],
+        "type": "string",
+    }
+    assert properties["note"]["description"] == "Said in the annotation."
+    assert properties["tags"]["anyOf"] == [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}]
+    assert "title" not in str(function)
+
+
+def test_arguments_are_coerced_to_the_signature():
+    result = call(measure, {"place": {"name": "5", "height": "2"}, "unit": "mi", "tags": ["a"]})
+    assert (result.status, result.text) == ("ok", "5 2 mi fast ['a'] ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "argument 'place' is missing"),
+        ({"place": {"name": "x"}, "mod": "fast"}, "no argument 'mod' Did you mean 'mode'"),
+        ({"place": {"name": "x"}, "qqqq": 1}, "no argument 'qqqq'; known: place, unit"),
+        (
+            {"place": {"name": "x"}, "mode": "slow"},
+            "argument 'mode': Input should be 'fast' or 'exact', got 'slow'",
+        ),
+        ({"place": {"name": "x", "height": "tall"}}, "argument 'place.height'"),
+        ({"place": "x" * 1000}, "..."),
+    ],
+)
+def test_arguments_that_do_not_fit_are_explained_to_the_policy(arguments, said):
+    result = call(measure, arguments)
+    assert result.status == "bad_arguments"
+    assert result.text.startswith("Error: ")
+    assert said in result.text
+
+
+def test_an_exception_is_a_text():
+    @tool
+    def broken() -> str:
+        """Break."""
+        raise ValueError("bad luck")
+
+    assert (call(broken, {}).status, call(broken, {}).text) == ("error", "Error: ValueError: bad luck")
+    with pytest.raises(ValueError, match="bad luck"):
+        broken()
+
+
+def test_leaving_the_program_is_an_error_of_the_tool():
+    @tool
+    def leave() -> str:
+        """Leave."""
+        raise SystemExit(1)
+
+    assert call(leave, {}).status == "error"
+
+
+def test_an_async_tool_is_cancelled_in_time_and_its_own_timeouts_are_errors():
+    @tool(timeout=0.02)
+    async def forever() -> str:
+        """Wait."""
+        await asyncio.sleep(3600)
+        return ""
+
+    @tool(timeout=60)
+    async def impatient() -> str:
+        """Give up."""
+        raise TimeoutError("the server is slow")
+
+    assert (call(forever, {}).status, call(forever, {}).text) == (
+        "timeout",
+        "Error: the tool did not finish within 0.02 s and was stopped",
+    )
+    assert (call(impatient, {}).status, call(impatient, {}).text) == (
+        "error",
+        "Error: TimeoutError: the server is slow",
+    )
+
+
+def test_long_results_keep_head_and_tail_and_say_so():
+    @tool(max_output_chars=400)
+    def talk(error: bool = False) -> str:
+        """Talk.
+
+        Args:
+            error: fail.
+        """
+        text = "a" * 5000 + "z" * 5000
+        if error:
+            raise ValueError(text)
+        return text
+
+    for arguments in ({}, {"error": True}):
+        text = call(talk, arguments).text
+        assert len(text) <= 400
+        assert "characters left out" in text
+        assert text.endswith("z" * 100)
+    assert "9,680 of 10,000 characters left out" in call(talk, {}).text
+
+
+@pytest.mark.parametrize("length", [0, 1, 16_000, 16_001, 16_100, 1_000_000])
+def test_shorten_keeps_within_the_limit(length):
+    text = "".join(chr(97 + i % 26) for i in range(length))
+    short = shorten(text, 16_000)
+    assert len(short) <= 16_000
+    assert (short == text) == (length <= 16_000)
+    assert text.startswith(short[:7_000])
+    assert text.endswith(short[-7_000:])
+
+
+def test_results_become_text():
+    assert result_text("as it is") == "as it is"
+    assert result_text({"a": [1, None, True], "ü": 2.5}) == '{"a": [1, null, true], "ü": 2.5}'
+    assert result_text(None) == "(no result)"
+    assert result_text(Place(name="x")) == '{"name": "x", "height": 0.0}'
+    assert result_text({1, 2}) == '"{1, 2}"'
+    loop: list[object] = []
+    loop.append(loop)
+    assert result_text(loop) == "[[...]]"
+
+
+def _undocumented(x: int) -> int:
+    """Do something."""
+    return x
+
+
+def _untyped(x):
+    """Do something.
+
+    Args:
+        x: this.
+    """
+    return x
+
+
+def _silent(x: int) -> int:
+    return x
+
+
+def _misspelt(number: int) -> int:
+    """Do something.
+
+    Args:
+        nunber: this.
+    """
+    return number
+
+
+def _collecting(*args: int) -> int:
+    """Do something.
+
+    Args:
+        *args: these.
+    """
+    return len(args)
+
+
+def _strange(x: Nowhere) -> int:  # noqa: F821
+    """Do something.
+
+    Args:
+        x: this.
+    """
+    return x
+
+
+def _no_schema(x: asyncio.AbstractEventLoop) -> int:
+    """Do something.
+
+    Args:
+        x: this.
+    """
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (_undocumented, "'x' is not described; add a line"),
+        (_untyped, "'x' has no type"),
+        (_silent, "has no docstring"),
+        (_misspelt, "documents 'nunber', not a parameter. Did you mean 'number'"),
+        (_collecting, "cannot be passed by name"),
+        (_strange, "types cannot be read"),
+        (_no_schema, "no JSON schema"),
+    ],
+)
+def test_what_a_policy_cannot_use_is_refused_at_definition(function, said):
+    with pytest.raises(ToolDefinitionError, match=said):
+        tool(function)
+
+
+@pytest.mark.parametrize("name", ["", "has space", "ü", "x" * 65])
+def test_names_that_cannot_be_called_are_refused(name):
+    if name:
+        with pytest.raises(ToolDefinitionError, match="letters, digits"):
+            tool(name=name)(measure.function)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"timeout": 0}, {"timeout": -1}, {"max_output_chars": 10}, {"max_input_chars": 0}]
+)
+def test_impossible_limits_are_refused(limits):
+    with pytest.raises(ToolDefinitionError, match="must be"):
+        tool(**limits)(measure.function)
+
+
+def test_a_timeout_on_an_inline_function_or_method_is_refused():
+    def inline() -> str:
+        """Hang."""
+        return ""
+
+    class Env:
+        def method(self) -> str:
+            """Hang."""
+            return ""
+
+    for function in (inline, Env.method):
+        with pytest.raises(ToolDefinitionError, match="module-level function"):
+            tool(timeout=1.0)(function)
+
+
+def test_a_timeout_where_no_worker_can_import_is_refused(monkeypatch):
+    import sys
+    import types
+
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    monkeypatch.setattr(_undocumented, "__module__", "__main__")
+    monkeypatch.setattr(_undocumented, "__doc__", "Do.\n\nArgs:\n    x: this.")
+    with pytest.raises(ToolDefinitionError, match="put it into a module file"):
+        tool(timeout=1.0)(_undocumented)
