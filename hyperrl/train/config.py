@@ -169,8 +169,9 @@ class OptimizerConfig(Section):
 class ConsistencyConfig(Section):
     """The gate between sampler and learner: the same version must give the same logprobs."""
 
-    mode: Literal["tolerance", "off"] = "tolerance"
-    """``tolerance`` stops the run where a logprob differs by more than ``limit``."""
+    mode: Literal["exact", "tolerance", "off"] = "tolerance"
+    """``tolerance`` stops the run where a logprob differs by more than ``limit``; ``exact`` where it
+    differs at all (for float64 weights and sdpa attention)."""
     limit: Annotated[float, Field(ge=0)] = 0.0
     """Largest difference in nats; 0 takes the limit of the dtype."""
 

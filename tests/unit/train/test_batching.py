@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import trajectories
 from training_cases import random_groups, trajectory, turn
 
 from hyperrl.errors import TrajectoryError
@@ -153,3 +154,33 @@ def test_the_order_of_minibatches_follows_the_seed():
     first = split_minibatches(40, 2, entropy=(0, 0, 0))
     assert not np.array_equal(first[0], split_minibatches(40, 2, entropy=(1, 0, 0))[0])
     assert np.array_equal(split_minibatches(5, 1, entropy=(3,))[0], np.arange(5))
+
+
+@settings(deadline=None)
+@given(trajectories())
+def test_any_trajectory_is_learned_from_exactly_once(episode):
+    wanted = [t for t in episode.turns if t.use == "train" and t.sampled and len(t.action_ids)]
+    try:
+        segments = make_segments(episode)
+    except TrajectoryError:
+        assert any(t.parent is None and not len(t.context_ids) for t in wanted)
+        return
+    tokens = make_loss_tokens(segments)
+    learned = sorted(
+        zip(
+            tokens.token_ids.tolist(),
+            tokens.behavior_logprobs.tolist(),
+            tokens.policy_versions.tolist(),
+            strict=True,
+        )
+    )
+    expected = sorted(
+        entry
+        for t in wanted
+        for entry in zip(
+            t.action_ids.tolist(), t.behavior_logprobs.tolist(), t.policy_versions.tolist(), strict=True
+        )
+    )
+    assert learned == expected
+    for segment in segments:
+        assert not (segment.loss_mask & ~segment.sampled_mask).any()

@@ -1,0 +1,133 @@
+"""Token weights and the clipped surrogate, against references written for one token at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperrl.train.losses import compute_clipped_surrogate, compute_kl, token_weights
+
+MODES = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"]
+lengths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
+
+
+def episodes(counts):
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def masked_weights(mask, mode):
+    """The padded formulation of other trainers: a weight for each place of a [B, T] mask."""
+    n = mask.sum(1, keepdims=True)
+    if mode == "token_mean":
+        return mask / mask.sum()
+    share = mask / (n > 0).sum()
+    return share if mode == "seq_mean_token_sum" else share / np.maximum(n, 1)
+
+
+@given(counts=lengths, width=st.integers(9, 12))
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_agree_with_the_masked_formulation(mode, counts, width):
+    if not sum(counts):
+        assert len(token_weights(episodes(counts), mode)) == 0
+        return
+    mask = np.arange(width) < np.array(counts)[:, None]
+    expected = masked_weights(mask.astype(float), mode)[mask]
+    assert np.allclose(token_weights(episodes(counts), mode), expected, rtol=1e-15, atol=0)
+
+
+@given(counts=lengths, data=st.data())
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_ignore_order_and_masked_episodes_exactly(mode, counts, data):
+    index = episodes(counts)
+    order = np.array(data.draw(st.permutations(range(len(index)))), np.int64)
+    assert np.array_equal(token_weights(index[order], mode), token_weights(index, mode)[order])
+    # other numbers for the same episodes leave gaps: episodes without any loss token
+    assert np.array_equal(token_weights(3 * index + 1, mode), token_weights(index, mode))
+
+
+@given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_weights_of_the_mean_modes_sum_to_one(counts):
+    for mode in MODES[:2]:
+        assert math.fsum(token_weights(episodes(counts), mode)) == pytest.approx(1, abs=1e-12)
+    total = math.fsum(token_weights(episodes(counts), "seq_mean_token_sum"))
+    assert total == pytest.approx(sum(counts) / len(counts))
+
+
+def test_losses_of_one_and_three_tokens_do_not_depend_on_the_split():
+    # twinkle 292: advantages +1 and -1, responses of 1 and 3 tokens; split microbatches gave 0
+    weights = token_weights(episodes([1, 3]), "token_mean")
+    losses = np.array([-1.0, 1.0, 1.0, 1.0])
+    assert (weights * losses).sum() == 0.5
+    assert (weights[:1] * losses[:1]).sum() + (weights[1:] * losses[1:]).sum() == 0.5
+
+
+def test_token_mean_and_sequence_mean_of_the_same_losses():
+    # verl 593: a response of 2 tokens with loss 10 and one of 10 tokens with loss 2
+    index = episodes([2, 10])
+    losses = np.where(index == 0, 10.0, 2.0)
+    assert (token_weights(index, "token_mean") * losses).sum() == pytest.approx(10 / 3)
+    assert (token_weights(index, "seq_mean_token_mean") * losses).sum() == pytest.approx(6)
+
+
+def test_a_masked_sample_takes_no_share():
+    # miles 2796: 4 tokens and one sample without any were divided by 5
+    assert token_weights(episodes([4, 0]), "token_mean").tolist() == [0.25] * 4
+    assert token_weights(episodes([4, 0]), "seq_mean_token_mean").tolist() == [0.25] * 4
+    assert token_weights(episodes([4, 0]), "seq_mean_token_sum").tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_to_learn_from_is_not_a_division_by_zero(mode):
+    # unsloth-zoo 1286
+    assert token_weights(np.zeros(0, np.int64), mode).shape == (0,)
+
+
+def plain_loss(logprob, old, advantage, low, high):
+    ratio = math.exp(min(20.0, max(-20.0, logprob - old)))
+    held = min(max(ratio, 1 - low), 1 + high)
+    return max(-advantage * ratio, -advantage * held), -advantage * held > -advantage * ratio
+
+
+numbers = st.floats(-8, 0)
+
+
+@given(st.lists(st.tuples(numbers, numbers, st.floats(-3, 3)), min_size=1, max_size=20))
+def test_the_surrogate_is_the_formula_token_by_token(rows):
+    logprobs, old, advantages = (torch.tensor(c, dtype=torch.float64) for c in zip(*rows, strict=True))
+    found = compute_clipped_surrogate(logprobs, old, advantages, clip_low=0.2, clip_high=0.28)
+    expected = [plain_loss(*row, 0.2, 0.28) for row in rows]
+    assert found.losses.tolist() == pytest.approx([loss for loss, _ in expected])
+    assert found.clipped.tolist() == [clipped for _, clipped in expected]
+
+
+def test_a_clipped_token_has_no_gradient():
+    logprobs = torch.tensor([-1.0, -1.0, -1.0, -1.0], requires_grad=True)
+    old = torch.tensor([-2.0, -0.5, -2.0, -1.0])
+    advantages = torch.tensor([1.0, -1.0, -1.0, 1.0])
+    found = compute_clipped_surrogate(logprobs, old, advantages, clip_low=0.2, clip_high=0.2)
+    found.losses.sum().backward()
+    assert logprobs.grad.tolist() == pytest.approx([0, 0, math.e, -1])
+    assert found.clipped.tolist() == [True, True, False, False]
+
+
+def test_extreme_ratios_stay_finite():
+    found = compute_clipped_surrogate(
+        torch.tensor([0.0, -200.0]),
+        torch.tensor([-200.0, 0.0]),
+        torch.tensor([-1.0, 1.0]),
+        clip_low=0.2,
+        clip_high=0.2,
+    )
+    assert found.log_ratio.tolist() == [20, -20]
+    assert torch.isfinite(found.losses).all()
+
+
+def test_kl_estimates():
+    k1, k3 = compute_kl(torch.tensor([0.0, math.log(2), -math.log(2)], dtype=torch.float64))
+    assert k1.tolist() == pytest.approx([0, -math.log(2), math.log(2)])
+    assert k3.tolist() == pytest.approx([0, 1 - math.log(2), -0.5 + math.log(2)])

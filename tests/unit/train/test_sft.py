@@ -1,0 +1,124 @@
+"""The supervised warm start."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from training_cases import policy_logprobs, tiny_model, trajectory, turn
+
+from hyperrl.errors import DataError
+from hyperrl.train.config import SftConfig
+from hyperrl.train.metrics import find_metric
+from hyperrl.train.sft import run_sft
+
+
+def gold(count=6):
+    """Conversations of different length whose answer copies the prompt's first token."""
+    return [
+        trajectory([turn([i + 1, 20, *[21] * (i % 3)], [i + 1, 22], sampled=False)], sample=i)
+        for i in range(count)
+    ]
+
+
+def run(model, conversations, **fields):
+    seed, tokens = fields.pop("seed", 0), fields.pop("microbatch_tokens", 16384)
+    seen = []
+    metrics = run_sft(
+        model,
+        conversations,
+        SftConfig.model_validate(fields),
+        seed=seed,
+        microbatch_tokens=tokens,
+        on_step=lambda index, metrics: seen.append((index, metrics)),
+    )
+    assert seen[-1][1] == metrics
+    return [metrics for _, metrics in seen]
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_the_action_tokens():
+    model = tiny_model(torch.float64)
+    conversations = gold()
+    (metrics,) = run(model, conversations, steps=1, batch_size=6)
+    twin = tiny_model(torch.float64)
+    values = [
+        value
+        for episode in conversations
+        for one in episode.turns
+        for value in policy_logprobs(twin, one.context_ids.tolist(), one.action_ids.tolist())
+    ]
+    assert metrics["sft/loss"] == pytest.approx(-math.fsum(values) / len(values), rel=1e-6)
+    assert metrics["sft/tokens"] == 12
+
+
+def test_only_action_tokens_are_learned():
+    # the same conversation, its first action given as gold, or only read as context
+    model, twin = tiny_model(), tiny_model()
+    read = [
+        trajectory([turn([1, 2], [3], sampled=False, use="context"), turn([4], [5], parent=0, sampled=False)])
+    ]
+    prompt = [trajectory([turn([1, 2, 3, 4], [5], sampled=False)])]
+    one = run(model, read, steps=2, batch_size=1)
+    two = run(twin, prompt, steps=2, batch_size=1)
+    assert [m["sft/loss"] for m in one] == [m["sft/loss"] for m in two]
+    assert one[0]["sft/tokens"] == 1
+
+
+def test_it_learns_and_is_deterministic():
+    results = []
+    for _ in range(2):
+        model = tiny_model()
+        losses = [m["sft/loss"] for m in run(model, gold(), steps=30, batch_size=4, lr=1e-2)]
+        results.append((losses, [p.clone() for p in model.parameters()]))
+    (first, one), (second, two) = results
+    assert first == second
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert first[-1] < 0.3 < first[0]
+
+
+def test_microbatches_do_not_matter():
+    losses = [
+        [
+            m["sft/loss"]
+            for m in run(tiny_model(torch.float64), gold(), steps=4, batch_size=6, microbatch_tokens=n)
+        ]
+        for n in (1, 16384)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_the_seed_decides_the_order():
+    losses = [
+        [m["sft/loss"] for m in run(tiny_model(), gold(), steps=3, batch_size=2, seed=s)] for s in (0, 1)
+    ]
+    assert losses[0] != losses[1]
+
+
+def test_an_epoch_holds_every_conversation_once():
+    metrics = run(tiny_model(), gold(), steps=4, batch_size=3)
+    assert [m["sft/tokens"] for m in metrics] == [6] * 4
+    first = {round(m["sft/loss"], 9) for m in run(tiny_model(), gold(), steps=6, batch_size=1, lr=1e-12)}
+    assert len(first) == 6
+
+
+def test_a_batch_larger_than_the_data_takes_all_of_it():
+    assert run(tiny_model(), gold(3), steps=1, batch_size=64)[0]["sft/tokens"] == 6
+
+
+def test_the_learning_rate_falls_to_a_tenth_along_a_cosine():
+    rates = [m["sft/lr"] for m in run(tiny_model(), gold(), steps=100, batch_size=1, lr=1e-3)]
+    assert rates[0] == pytest.approx(1e-3)
+    assert rates[50] == pytest.approx(0.55e-3)
+    assert rates[-1] == pytest.approx(1e-4, rel=0.01)
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_every_metric_has_a_row():
+    assert all(find_metric(name) for name in run(tiny_model(), gold(), steps=1)[0])
+
+
+@pytest.mark.parametrize("conversations", [[], [trajectory([turn([1], [2])])]])
+def test_nothing_to_learn_from_is_refused(conversations):
+    with pytest.raises(DataError, match="none of the"):
+        run_sft(tiny_model(), conversations, SftConfig())
