@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import logging
 from typing import TYPE_CHECKING, Any
@@ -77,14 +78,16 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
     """
     from hyperrl.envs.core import TextEnv  # noqa: PLC0415  # registering must not import what it registers
 
+    module, _, name = env_id.rpartition(":")
     try:
-        spec = gymnasium.spec(env_id)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        if module:
+            importlib.import_module(module)
+        gymnasium.spec(name)
+    except (gymnasium.error.Error, ImportError) as error:
         raise ConfigError(
-            f"there is no environment {env_id!r}; known are {', '.join(env_ids())}."
-            f"{nearest(env_id, env_ids())}"
+            f"there is no environment {env_id!r}; known are {', '.join(env_ids())}.{nearest(name, env_ids())}"
         ) from error
-    outer = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+    outer = gymnasium.make(name, disable_env_checker=True, **kwargs)
     env: Any = outer
     while isinstance(env, gymnasium.Wrapper):
         if not isinstance(env, _PLAYED_THROUGH):
@@ -95,5 +98,5 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
         env = env.env
     if not isinstance(env, TextEnv):
         raise EnvError(f"{env_id} is a {type(env).__name__}; a rollout plays subclasses of TextEnv")
-    env.max_episode_steps = outer.spec.max_episode_steps if outer.spec else spec.max_episode_steps
+    env.max_episode_steps = None if outer.spec is None else outer.spec.max_episode_steps
     return env

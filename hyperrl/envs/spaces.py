@@ -38,7 +38,8 @@ class Unicode(Text):
     """
 
     def __init__(self, max_length: int = 1_000_000, *, seed: int | np.random.Generator | None = None) -> None:
-        super().__init__(max_length, min_length=0, charset=frozenset(), seed=seed)
+        # One listed character is enough: gymnasium reads it to make empty texts of vector environments.
+        super().__init__(max_length, min_length=0, charset=" ", seed=seed)
 
     def contains(self, x: Any) -> bool:
         """Whether ``x`` is a ``str`` that is short enough."""
