@@ -1,0 +1,233 @@
+"""Agent programs: what plays an episode, and what it is given to play with."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from hyperrl.envs.messages import Action, Observation
+from hyperrl.errors import ConfigError, nearest
+from hyperrl.sampling import Reply, ToolSchema
+from hyperrl.trajectory import StopReason
+
+if TYPE_CHECKING:
+    from hyperrl.agents.recorder import RecordedPolicy, Recorder
+    from hyperrl.envs.core import TextEnv
+    from hyperrl.envs.outcome import Outcome
+
+__all__ = ["AgentProgram", "EpisodeContext", "FunctionProgram", "StepRecord", "load_program", "program_name"]
+
+PROGRAMS = {"turn_loop": "hyperrl.agents.turn_loop:TurnLoop"}
+
+
+@runtime_checkable
+class AgentProgram(Protocol):
+    """Plays an episode: asks policies, and hands actions to the environment.
+
+    A program may have two more attributes: ``name``, recorded in the trajectory (else the name of its
+    class), and ``single_root = True``, a promise to only ever extend its conversation, which is enforced.
+    """
+
+    async def run(self, ctx: EpisodeContext) -> None:
+        """Play the episode of ``ctx`` until the environment has ended it.
+
+        Returning earlier leaves the episode without an end, which is recorded as a failure.
+        """
+        ...
+
+
+ProgramFunction = Callable[["EpisodeContext"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionProgram:
+    """A plain ``async def run(ctx)`` as a program."""
+
+    name: str
+    function: ProgramFunction
+
+    async def run(self, ctx: EpisodeContext) -> None:
+        await self.function(ctx)
+
+
+class StepRecord(NamedTuple):
+    """One action that reached the environment."""
+
+    turn: int | None
+    outcome: Outcome
+    stop_reason: StopReason
+
+
+class EpisodeContext:
+    """What a program is given.
+
+    Attributes:
+        env: the environment, already reset. Use :meth:`step` so that what happens is recorded.
+        task: the task that is played.
+        observation: what the reset gave; its ``messages`` begin the conversation.
+        policies: the policies by seat.
+        tools: schemas of the environment's tools.
+        deadline: time of the running loop's clock at which the episode is cut; ``None`` is never.
+        recorder: for more: side requests are ``recorder.policy(seat, use="side")``.
+        steps: what reached the environment, in order.
+        stepping: a step was begun and has not returned, or it raised.
+        step_s: seconds spent in the environment's steps.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: TextEnv,
+        recorder: Recorder,
+        reset: Outcome,
+        seats: Sequence[str],
+        deadline: float | None = None,
+    ) -> None:
+        self.env = env
+        self.task = env.task
+        self.observation: Observation = reset.observation
+        self.policies: Mapping[str, RecordedPolicy] = {seat: recorder.policy(seat) for seat in seats}
+        self.tools: tuple[ToolSchema, ...] = env.tools
+        self.deadline = deadline
+        self.recorder = recorder
+        self.steps: list[StepRecord] = []
+        self.stepping = False
+        self.step_s = 0.0
+        self._workspace: Path | None = None
+
+    @property
+    def policy(self) -> RecordedPolicy:
+        """The policy in seat ``main``, or the only one.
+
+        Raises:
+            ConfigError: there are several seats and none is ``main``.
+        """
+        if "main" in self.policies:
+            return self.policies["main"]
+        if len(self.policies) != 1:
+            raise ConfigError(f"no seat is called 'main'; choose among ctx.policies: {sorted(self.policies)}")
+        return next(iter(self.policies.values()))
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the environment has ended the episode."""
+        return bool(self.steps) and self.steps[-1].outcome.terminated
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds until the deadline; ``None`` if there is none."""
+        return None if self.deadline is None else self.deadline - asyncio.get_running_loop().time()
+
+    @property
+    def workspace(self) -> Path:
+        """An empty directory of this episode, made when it is first asked for and removed at its end."""
+        if self._workspace is None:
+            self._workspace = Path(tempfile.mkdtemp(prefix="hyperrl-episode-"))
+        return self._workspace
+
+    async def step(self, action: Reply | str) -> Outcome:
+        """Hand an action to the environment and record what comes back.
+
+        A :class:`Reply` belongs to its own turn; a text belongs to the turn that was answered last.
+        """
+        if isinstance(action, Reply):
+            turn, stop_reason = action.turn, action.stop_reason
+            action = Action(
+                action.text,
+                token_ids=action.action_ids,
+                tool_calls=action.tool_calls,
+                stop_reason=stop_reason,
+                content=action.message.get("content") or "",
+            )
+        else:
+            answered = self.recorder.forest.turns
+            turn, stop_reason = (answered[-1].index if answered else None), StopReason.STOP
+        started = perf_counter()
+        self.stepping = True
+        try:
+            outcome = await self.env.astep(action)
+        except Exception as error:
+            self.recorder.faults.note(error, "step")
+            raise
+        finally:
+            self.step_s += perf_counter() - started
+        self.stepping = False
+        self.steps.append(StepRecord(turn, outcome, stop_reason))
+        return outcome
+
+    def close(self) -> None:
+        """Remove the workspace, if there is one."""
+        if self._workspace is not None:
+            shutil.rmtree(self._workspace, ignore_errors=True)
+            self._workspace = None
+
+
+def load_program(name: str) -> AgentProgram:
+    """Return the program that a config names.
+
+    Args:
+        name: ``turn_loop``, or the dotted path (``package.module:name`` or ``package.module.name``)
+            of an ``async def run(ctx)``, of an object with such a method, or of a class of such objects.
+
+    Raises:
+        ConfigError: nothing is found there, or what is found cannot play.
+    """
+    path = PROGRAMS.get(name, name)
+    module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
+    if not module_name or not attribute:
+        raise ConfigError(
+            f"unknown agent program {name!r}: expected one of {sorted(PROGRAMS)} or a dotted path such as"
+            f" 'package.module:run'.{nearest(name, PROGRAMS)}"
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"agent program {name!r}: module {module_name!r} cannot be imported ({error})."
+            f"{nearest(name, PROGRAMS)}"
+        ) from error
+    return _as_program(_attribute(module, attribute, name), name)
+
+
+def program_name(program: AgentProgram) -> str:
+    """Return the name that trajectories record for ``program``."""
+    return str(getattr(program, "name", type(program).__name__))
+
+
+def _attribute(module: Any, attribute: str, name: str) -> Any:
+    found = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            known = [item for item in vars(found) if not item.startswith("_")]
+            raise ConfigError(
+                f"agent program {name!r}: {module.__name__!r} has no {attribute!r}.{nearest(part, known)}"
+            )
+        found = getattr(found, part)
+    return found
+
+
+def _as_program(found: Any, name: str) -> AgentProgram:
+    if inspect.iscoroutinefunction(found):
+        return FunctionProgram(name, found)
+    if inspect.isclass(found):
+        try:
+            found = found()
+        except TypeError as error:
+            raise ConfigError(
+                f"agent program {name!r}: the class cannot be made without arguments ({error});"
+                " name an instance or an async function instead"
+            ) from error
+    if inspect.iscoroutinefunction(getattr(found, "run", None)):
+        return found  # type: ignore[no-any-return]
+    raise ConfigError(
+        f"agent program {name!r} must be an 'async def run(ctx)' or have such a method,"
+        f" got {type(found).__name__}"
+    )

@@ -1,0 +1,88 @@
+"""A renderer that needs no model: ChatML over the bytes of UTF-8.
+
+For trying environments and programs with scripted policies where no tokenizer is at hand. It renders like
+a model's renderer, with control tokens that no text can produce.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hyperrl.agents.rendering import ParsedAction, Pattern
+from hyperrl.envs.messages import message_text
+from hyperrl.envs.tool_calls import parse_action_bytes
+from hyperrl.sampling import Message, ToolSchema
+
+__all__ = ["ByteRenderer"]
+
+START, END = 256, 257
+CONTROL = {START: b"<|im_start|>", END: b"<|im_end|>"}
+BYTES = [bytes([i]) for i in range(256)] + [CONTROL[START], CONTROL[END]]
+OPENING = [START, *b"assistant\n"]
+
+
+class ByteRenderer:
+    """Ids 0 to 255 are bytes; 256 opens a message and 257 closes it. Lone surrogates survive."""
+
+    stop_ids: tuple[int, ...] = (END,)
+    pad_id = END
+    vocab_size = 258
+
+    def first(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
+        """Return the ids of a whole conversation and the opening of the answer."""
+        ids: list[int] = []
+        if tools:
+            listed = "\n".join(json.dumps(dict(tool), ensure_ascii=False) for tool in tools)
+            ids += _message_ids({"role": "system", "content": f"<tools>\n{listed}\n</tools>"})
+        for message in messages:
+            ids += _message_ids(message)
+        return ids + OPENING
+
+    def bridge(self, action_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
+        """Return the ids that follow an action: its close if it lacks one, the messages, the opening."""
+        ids = [*b"\n"] if action_ids and action_ids[-1] == END else [END, *b"\n"]
+        for message in new_messages:
+            ids += _message_ids(message)
+        return ids + OPENING
+
+    def parse(self, action_ids: Sequence[int], *, id_prefix: str) -> ParsedAction:
+        """Take an action apart; never raises."""
+        body = action_ids[:-1] if action_ids and action_ids[-1] == END else action_ids
+        data = b"".join([BYTES[i] for i in body])
+        parts = parse_action_bytes(data, id_prefix=id_prefix, errors="replace")
+        return ParsedAction(
+            content=parts.content,
+            reasoning=parts.reasoning,
+            tool_calls=parts.tool_calls,
+            text=_text(data),
+        )
+
+    def prove(self, pattern: Pattern) -> None:
+        """Accept every pattern: each message is rendered by itself."""
+
+    def encode_action(self, text: str) -> list[int]:
+        """Return the ids of an action that says ``text`` and ends."""
+        return [*text.encode("utf-8", "surrogatepass"), END]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return ids as text, control tokens included."""
+        return _text(b"".join([BYTES[i] for i in ids]))
+
+
+def _message_ids(message: Message) -> list[int]:
+    text = message_text(message)
+    calls = message.get("tool_calls") or ()
+    for call in calls:
+        function = call["function"]
+        body = f'{{"name": {json.dumps(function["name"])}, "arguments": {function["arguments"]}}}'
+        text += f"<tool_call>{body}</tool_call>"
+    head = f"{message['role']}\n".encode("utf-8", "surrogatepass")
+    return [START, *head, *text.encode("utf-8", "surrogatepass"), END, *b"\n"]
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")

@@ -1,0 +1,153 @@
+"""Chat messages as data: copies, comparison, and the message that stands for an action.
+
+The recorder must tell whether a request continues a conversation that it recorded. Programs echo
+what they were given in slightly different clothes (``content`` absent or ``None`` or a list of text
+parts, re-serialised arguments, reasoning left out), so two messages are compared in a canonical form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hyperrl.errors import RolloutError
+from hyperrl.sampling import Message, ToolCall
+
+if TYPE_CHECKING:
+    from hyperrl.agents.rendering import ParsedAction
+
+__all__ = ["Canonical", "assistant_message", "canonical", "message_text", "same_message", "snapshot"]
+
+ROLES = {"developer": "system", "function": "tool"}
+TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+
+
+class Canonical(NamedTuple):
+    """What two echoes of one message have in common.
+
+    Attributes:
+        role: ``developer`` is read as ``system``.
+        content: text; absent, ``None`` and ``""`` are the same, text parts are joined.
+        tool_calls: ``(id, name, arguments)`` each; arguments as sorted JSON, malformed ones as ``{}``.
+        tool_call_id: the call that a tool message answers.
+        reasoning: the reasoning, ``None`` where the message does not say.
+    """
+
+    role: str
+    content: str
+    tool_calls: tuple[tuple[str, str, str], ...]
+    tool_call_id: str
+    reasoning: str | None
+
+
+def snapshot(messages: Iterable[Message]) -> list[Message]:
+    """Return copies of messages (or tool schemas) that later changes by their owner do not reach."""
+    return [_copy(message) for message in messages]
+
+
+def canonical(message: Any) -> Canonical:
+    """Return the comparable form of ``message``.
+
+    Raises:
+        RolloutError: it is not a mapping with a ``role``.
+    """
+    role = message.get("role") if isinstance(message, Mapping) else None
+    if not isinstance(role, str):
+        raise RolloutError(f"a chat message must be a mapping with a 'role', got {message!r:.200}")
+    reasoning = message.get("reasoning_content", message.get("reasoning"))
+    calls = message.get("tool_calls") or ()
+    return Canonical(
+        role=ROLES.get(role, role),
+        content=message_text(message),
+        tool_calls=tuple([_canonical_call(call) for call in calls]),
+        tool_call_id=str(message.get("tool_call_id") or ""),
+        reasoning=reasoning if isinstance(reasoning, str) else None,
+    )
+
+
+def same_message(recorded: Canonical, asked: Canonical) -> bool:
+    """Whether ``asked`` is an echo of ``recorded``: reasoning may be missing, but not differ."""
+    if recorded[:4] != asked[:4]:
+        return False
+    return asked.reasoning is None or asked.reasoning == (recorded.reasoning or "")
+
+
+def message_text(message: Message) -> str:
+    """Return the text of a message's content."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if isinstance(content, Sequence):
+        return "".join([_part_text(part) for part in content])
+    return json.dumps(content, default=str, sort_keys=True)
+
+
+def assistant_message(parsed: ParsedAction) -> dict[str, Any]:
+    """Return the message that stands for a parsed action in the chat-completions shape.
+
+    A call that could not be understood keeps its place, with what was written as its arguments, so
+    that a tool message can answer it and the turn does not look like a final answer.
+    """
+    message: dict[str, Any] = {"role": "assistant", "content": parsed.content}
+    if parsed.reasoning:
+        message["reasoning_content"] = parsed.reasoning
+    if parsed.tool_calls:
+        message["tool_calls"] = [_wire_call(call) for call in parsed.tool_calls]
+    return message
+
+
+def _wire_call(call: ToolCall) -> dict[str, Any]:
+    arguments = call.raw if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
+    return {
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def _canonical_call(call: Any) -> tuple[str, str, str]:
+    if not isinstance(call, Mapping):
+        raise RolloutError(f"a tool call must be a mapping, got {call!r:.200}")
+    function = call.get("function") or call
+    return str(call.get("id") or ""), str(function.get("name") or ""), _arguments(function.get("arguments"))
+
+
+def _arguments(written: Any) -> str:
+    if isinstance(written, str):
+        try:
+            written = json.loads(written)
+        except ValueError:
+            written = {}
+    return json.dumps(written or {}, sort_keys=True, default=str)
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if (
+        isinstance(part, Mapping)
+        and part.get("type", "text") in TEXT_PARTS
+        and isinstance(part.get("text"), str)
+    ):
+        return str(part["text"])
+    return json.dumps(part, default=str, sort_keys=True)
+
+
+def _copy(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        copied = value.copy()
+        for key, item in copied.items():
+            if type(item) is not str and item is not None:
+                copied[key] = _copy(item)
+        return copied
+    if kind is list:
+        return [_copy(item) for item in value]
+    if kind is tuple:
+        return tuple([_copy(item) for item in value])
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,274 @@
+"""Playing one episode: reset, run the program within its limits, seal what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from hyperrl.agents.base import AgentProgram, EpisodeContext, program_name
+from hyperrl.agents.faults import EpisodeError
+from hyperrl.agents.limits import LimitReached, RolloutLimits
+from hyperrl.agents.recorder import PolicySeat, Recorder, Seat
+from hyperrl.agents.sealing import compute_metrics, seal_events, seal_reward_terms, seal_turns
+from hyperrl.agents.turn_loop import TurnLoop
+from hyperrl.errors import (
+    ConfigError,
+    InvariantError,
+    MissingExtraError,
+    SamplerClosedError,
+    TrajectoryError,
+)
+from hyperrl.sampling import EpisodeKey
+from hyperrl.trajectory import Failure, RewardTerm, StopReason, Trajectory, TruncationReason
+
+if TYPE_CHECKING:
+    from hyperrl.envs.core import TextEnv
+
+__all__ = ["FATAL", "Episode", "EpisodePlan", "RolloutSettings", "reset_seed"]
+
+FATAL = (ConfigError, InvariantError, MissingExtraError, SamplerClosedError)
+"""What no single episode can be blamed for: these end the whole rollout instead of one episode."""
+
+SCORING_GRACE_S = 10.0
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodePlan:
+    """An episode that is to be played.
+
+    Attributes:
+        key: group and place in it; episodes of one group play the same instance of the task.
+        env_id, env_kwargs: the environment.
+        task: the task, as ``reset`` takes it in its options: an index or a task id; ``None`` leaves
+            the choice to the environment and the seed.
+    """
+
+    key: EpisodeKey
+    env_id: str
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    task: int | str | Mapping[str, Any] | None = None
+
+    @property
+    def reset_options(self) -> dict[str, Any]:
+        """The ``options`` given to ``reset``."""
+        return {} if self.task is None else {"task": self.task}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSettings:
+    """What the episodes of a rollout share.
+
+    Attributes:
+        run_id: the run that they belong to.
+        run_seed: what every reset and every request draws its seed from.
+        seats: who answers, by name; the built-in loop asks ``main``, or the only one.
+        program: what plays.
+        limits: limits of one episode.
+    """
+
+    run_id: str
+    run_seed: int
+    seats: Mapping[str, Seat]
+    program: AgentProgram = field(default_factory=TurnLoop)
+    limits: RolloutLimits = field(default_factory=RolloutLimits)
+
+    def __post_init__(self) -> None:
+        if not self.seats:
+            raise ConfigError("a rollout needs at least one seat with a policy, such as 'main'")
+        limit = self.limits.max_tokens
+        seats = {
+            name: seat.with_max_tokens(limit) if isinstance(seat, PolicySeat) else seat
+            for name, seat in self.seats.items()
+        }
+        object.__setattr__(self, "seats", MappingProxyType(seats))
+
+
+def reset_seed(run_seed: int, group_id: tuple[int, int]) -> int:
+    """Return the 63-bit seed of ``reset``: the same for every member of a group."""
+    text = f"reset|{run_seed}|{group_id[0]}|{group_id[1]}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+class Episode:
+    """One episode while it is played. ``await play()``, then ``seal()``.
+
+    Attributes:
+        error: the exception that made it a failure.
+        clean: the environment may be used again.
+    """
+
+    def __init__(self, plan: EpisodePlan, settings: RolloutSettings, env: TextEnv) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._env = env
+        self._limits = settings.limits.with_max_turns(env.max_episode_steps)
+        self._recorder = Recorder(
+            key=plan.key,
+            run_seed=settings.run_seed,
+            seats=settings.seats,
+            limits=self._limits,
+            single_root=getattr(settings.program, "single_root", False),
+        )
+        self._seed = reset_seed(settings.run_seed, plan.key.group_id)
+        self._ctx: EpisodeContext | None = None
+        self._task_id = "" if plan.task is None else str(plan.task)
+        self._failure: Failure | None = None
+        self._late_terms: tuple[RewardTerm, ...] = ()
+        self._timings = {"reset_s": 0.0, "total_s": 0.0}
+        self.error: BaseException | None = None
+        self.clean = False
+
+    async def play(self) -> None:
+        """Play to the end, a limit or a failure.
+
+        Raises:
+            ConfigError, InvariantError, MissingExtraError, SamplerClosedError: the rollout cannot go on.
+        """
+        started = perf_counter()
+        try:
+            await self._run()
+            if self._failure is None:
+                await self._finish()
+            self.clean = self._failure is None and not (self._ctx is not None and self._ctx.stepping)
+        finally:
+            self._recorder.close()
+            if self._ctx is not None:
+                self._ctx.close()
+            self._timings["total_s"] = perf_counter() - started
+
+    async def _run(self) -> None:
+        clock = asyncio.timeout(self._limits.wall_clock_s)
+        try:
+            async with clock:
+                ctx = await self._reset(clock.when())
+                await self._settings.program.run(ctx)
+        except FATAL:
+            raise
+        except LimitReached:
+            return
+        except Exception as error:  # noqa: BLE001  (one failing episode is a record, not a crash)
+            if isinstance(error, TimeoutError) and clock.expired():
+                self._recorder.budget.refuse(TruncationReason.WALL_CLOCK, "out of time")
+            elif not _only_limits(error):
+                self._fail(error)
+
+    async def _reset(self, deadline: float | None) -> EpisodeContext:
+        started = perf_counter()
+        try:
+            outcome = await self._env.areset(seed=self._seed, options=self._plan.reset_options)
+            self._task_id = outcome.task_id
+            self._ctx = EpisodeContext(
+                env=self._env,
+                recorder=self._recorder,
+                reset=outcome,
+                seats=tuple(self._settings.seats),
+                deadline=deadline,
+            )
+        except Exception as error:
+            self._recorder.faults.note(error, "reset")
+            raise
+        finally:
+            self._timings["reset_s"] = perf_counter() - started
+        return self._ctx
+
+    async def _finish(self) -> None:
+        """Let the environment score an episode that was cut, unless the cut fell into a step."""
+        ctx = self._ctx
+        if ctx is not None and ctx.terminated:
+            return
+        if self._recorder.budget.reached is None and not self._cut_by_length():
+            self._fail(
+                EpisodeError(
+                    "unfinished",
+                    "the program returned before the environment ended the episode and before any limit",
+                )
+            )
+        elif ctx is not None and not ctx.stepping:
+            await self._score()
+
+    async def _score(self) -> None:
+        try:
+            async with asyncio.timeout(SCORING_GRACE_S):
+                self._late_terms = await self._env.ascore()
+        except Exception as error:  # noqa: BLE001  (an environment that cannot score is one failing episode)
+            self._recorder.faults.note(error, "reward")
+            self._fail(error)
+
+    def seal(self) -> Trajectory:
+        """Return the record of the episode."""
+        turns = self._recorder.forest.turns
+        ctx = self._ctx
+        steps = ctx.steps if ctx is not None else []
+        plan, settings = self._plan, self._settings
+        reason = self._truncation()
+        values: dict[str, Any] = {
+            "run_id": settings.run_id,
+            "group_id": plan.key.group_id,
+            "sample_index": plan.key.sample_index,
+            "task_id": self._task_id,
+            "env_id": plan.env_id,
+            "env_version": str(self._env.version),
+            "env_kwargs": plan.env_kwargs,
+            "reset_options": plan.reset_options,
+            "seed": self._seed,
+            "program": program_name(settings.program),
+            "terminated": ctx is not None and ctx.terminated,
+            "truncated": reason is not None,
+            "truncation_reason": reason,
+            "metrics": compute_metrics(turns, steps, self._recorder.roots),
+            "timings": self._all_timings(),
+        }
+        try:
+            sealed, final_context_ids = seal_turns(self._recorder.forest, self._final_context_ids())
+            return Trajectory(
+                turns=sealed,
+                final_context_ids=final_context_ids,
+                events=seal_events(turns, steps),
+                reward_terms=seal_reward_terms(steps, self._late_terms),
+                failure=self._failure,
+                **values,
+            )
+        except (TrajectoryError, OverflowError) as error:
+            self.error = error
+            failure = Failure(
+                kind="invalid_trajectory", stage="policy", reason=f"{type(error).__name__}: {error}"
+            )
+            return Trajectory(failure=failure, **values)
+
+    def _truncation(self) -> TruncationReason | None:
+        if self._cut_by_length():
+            return TruncationReason.MAX_TOKENS
+        ended = self._ctx is not None and self._ctx.terminated
+        return None if ended else self._recorder.budget.reached
+
+    def _cut_by_length(self) -> bool:
+        steps = self._ctx.steps if self._ctx is not None else []
+        return bool(steps) and steps[-1].stop_reason is StopReason.LENGTH
+
+    def _final_context_ids(self) -> Sequence[int]:
+        """Return the ids of what the last action led to, if nobody was asked after it."""
+        turns, ctx = self._recorder.forest.turns, self._ctx
+        if ctx is None or not ctx.steps or not turns or ctx.steps[-1].turn != turns[-1].index:
+            return []
+        return self._recorder.bridge_after(turns[-1], ctx.steps[-1].outcome.observation.messages)
+
+    def _all_timings(self) -> dict[str, float]:
+        step_s = self._ctx.step_s if self._ctx is not None else 0.0
+        return {**self._timings, "policy_s": self._recorder.policy_s, "step_s": step_s}
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._recorder.faults.failure(error)
+        self.error = error
+        logger.debug("episode %s failed", self._plan.key, exc_info=error)
+
+
+def _only_limits(error: Exception) -> bool:
+    """Whether ``error`` is a group of nothing but reached limits, as a program's task group raises it."""
+    return isinstance(error, ExceptionGroup) and error.split(LimitReached)[1] is None

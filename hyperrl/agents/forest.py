@@ -1,0 +1,224 @@
+"""The forest of recorded turns, and the question which of them a request continues.
+
+Tokens and messages of a conversation are kept once, in sequences that only grow; a turn knows where
+in them it ends. A request that continues the end of a conversation appends to it. One that continues
+an earlier turn, or a turn that something else is being appended to, starts a branch with a copy of
+everything up to there. Numbers lie in :class:`array.array`: an eighth of a list's memory, and
+nothing for the garbage collector to walk through.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hyperrl.agents.conversation import Canonical, canonical, same_message
+from hyperrl.sampling import Message, ToolCall, ToolSchema
+from hyperrl.trajectory import StopReason, TurnUse
+
+__all__ = ["Conversation", "Forest", "RecordedTurn"]
+
+
+class Conversation:
+    """One path of the forest while it grows.
+
+    Attributes:
+        ids: every token of the path, in order.
+        messages: copies of its messages, sampled replies included.
+        tools: a copy of the tools that it was rendered with.
+    """
+
+    __slots__ = ("_canonical", "ids", "messages", "tools")
+
+    def __init__(self, ids: array[int], messages: list[Message], tools: list[Any]) -> None:
+        self.ids = ids
+        self.messages = messages
+        self.tools = tools
+        self._canonical: list[Canonical] = []
+
+    def branch(self, turn: RecordedTurn) -> Conversation:
+        """Return a conversation that goes on after ``turn``: this one if it ends there, else a copy."""
+        if len(self.messages) == turn.messages_end:
+            return self
+        return Conversation(self.ids[: turn.ids_end], self.messages[: turn.messages_end], self.tools)
+
+    def begins(self, messages: list[Message], end: int) -> bool:
+        """Whether ``messages`` starts with the first ``end`` messages of this conversation."""
+        return messages[:end] == self.messages[:end]
+
+    def canonical(self, end: int) -> list[Canonical]:
+        """Return the canonical form of the first ``end`` messages."""
+        known = self._canonical
+        known.extend(map(canonical, self.messages[len(known) : end]))
+        return known[:end]
+
+
+class RecordedTurn:
+    """One answered request, before the episode is sealed.
+
+    Attributes:
+        conversation: the path that it belongs to. In its ``ids`` the turn's context begins at
+            ``ids_start``, its action at ``action_start``, and the turn ends at ``ids_end``; in its
+            ``messages`` what was new begins at ``messages_start``, and the reply is the last before
+            ``messages_end``.
+        logprobs_start: where its action begins in the forest's ``logprobs`` and ``policy_versions``;
+            -1 if it was not sampled here.
+        reply_message: the very object that the program was given.
+    """
+
+    __slots__ = (
+        "action_start",
+        "conversation",
+        "ids_end",
+        "ids_start",
+        "index",
+        "logprobs_start",
+        "messages_end",
+        "messages_start",
+        "parent",
+        "reply_message",
+        "seat",
+        "stop_reason",
+        "temperature",
+        "text",
+        "tool_calls",
+        "use",
+    )
+
+    index: int
+    parent: RecordedTurn | None
+    conversation: Conversation
+    ids_start: int
+    action_start: int
+    ids_end: int
+    messages_start: int
+    messages_end: int
+    logprobs_start: int
+    reply_message: Message
+    seat: str
+    stop_reason: StopReason
+    temperature: float
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    use: TurnUse
+
+    @property
+    def action_ids(self) -> list[int]:
+        """The sampled ids."""
+        return self.conversation.ids[self.action_start : self.ids_end].tolist()
+
+    @property
+    def new_messages(self) -> list[Message]:
+        """What was read since the parent's reply."""
+        return self.conversation.messages[self.messages_start : self.messages_end - 1]
+
+
+class Forest:
+    """The recorded turns of an episode.
+
+    Attributes:
+        turns: in the order in which they were answered; parents stand before their children.
+        logprobs, policy_versions: of every sampled token, turn after turn.
+    """
+
+    def __init__(self) -> None:
+        self.turns: list[RecordedTurn] = []
+        self.logprobs = array("f")
+        self.policy_versions = array("i")
+        self._last: dict[str, RecordedTurn] = {}
+        self._branched: set[str] = set()
+
+    def add(self, turn: RecordedTurn) -> None:
+        """Record an answered request."""
+        turn.index = len(self.turns)
+        self.turns.append(turn)
+        last = self._last.get(turn.seat)
+        if last is not None and last.conversation is not turn.conversation:
+            self._branched.add(turn.seat)
+        self._last[turn.seat] = turn
+
+    def last(self, seat: str) -> RecordedTurn | None:
+        """Return the turn that ``seat`` answered last."""
+        return self._last.get(seat)
+
+    def find_parent(
+        self, seat: str, messages: list[Message], tools: Sequence[ToolSchema]
+    ) -> RecordedTurn | None:
+        """Return the turn that the request continues: the longest recorded conversation that it extends.
+
+        Between conversations that read the same, the one whose reply object the request holds is
+        taken, else the latest. Where a seat has a single conversation, this costs one comparison.
+        """
+        last = self._last.get(seat)
+        if last is None:
+            return None
+        if seat not in self._branched and _extends(last, messages, tools):
+            return last
+        return self._search(seat, messages, tools)
+
+    def why_new_root(self, seat: str, messages: list[Message]) -> str:
+        """Name why a request without a parent starts a new context.
+
+        ``first``: the seat had not spoken; ``tools_changed``: it extends a conversation that had other
+        tools; ``resampled``: it asks a recorded root's prompt again; ``rewritten_history``: it begins
+        like a recorded conversation, then differs; ``new_conversation``: it begins differently.
+        """
+        if seat not in self._last:
+            return "first"
+        if self._search(seat, messages, None) is not None:
+            return "tools_changed"
+        asked = [canonical(message) for message in messages]
+        begun = False
+        for turn in self._of(seat):
+            known = turn.conversation.canonical(turn.messages_end)
+            if turn.parent is None and _same(known[:-1], asked):
+                return "resampled"
+            begun = begun or _same(known[:1], asked[:1])
+        return "rewritten_history" if begun else "new_conversation"
+
+    def _of(self, seat: str) -> Iterator[RecordedTurn]:
+        return (turn for turn in reversed(self.turns) if turn.seat == seat)
+
+    def _search(
+        self, seat: str, messages: list[Message], tools: Sequence[ToolSchema] | None
+    ) -> RecordedTurn | None:
+        best: RecordedTurn | None = None
+        asked: list[Canonical] = []
+        for turn in self._of(seat):
+            end = turn.messages_end
+            if end >= len(messages) or not _better(turn, best, messages):
+                continue
+            if tools is not None and not _same_tools(turn, tools):
+                continue
+            if not turn.conversation.begins(messages, end):
+                asked = asked or [canonical(message) for message in messages]
+                if not _same(turn.conversation.canonical(end), asked[:end]):
+                    continue
+            best = turn
+        return best
+
+
+def _extends(turn: RecordedTurn, messages: list[Message], tools: Sequence[ToolSchema]) -> bool:
+    """Whether the request extends ``turn``, compared as written."""
+    end = turn.messages_end
+    return len(messages) > end and turn.conversation.begins(messages, end) and _same_tools(turn, tools)
+
+
+def _better(turn: RecordedTurn, best: RecordedTurn | None, messages: list[Message]) -> bool:
+    """Whether ``turn`` would be preferred to ``best``, which is the later of the two."""
+    if best is None or turn.messages_end > best.messages_end:
+        return True
+    if turn.messages_end < best.messages_end:
+        return False
+    place = turn.messages_end - 1
+    return messages[place] is turn.reply_message and messages[place] is not best.reply_message
+
+
+def _same_tools(turn: RecordedTurn, tools: Sequence[ToolSchema]) -> bool:
+    known = turn.conversation.tools
+    return len(known) == len(tools) and (not known or known == list(tools))
+
+
+def _same(recorded: list[Canonical], asked: list[Canonical]) -> bool:
+    return len(recorded) == len(asked) and all(map(same_message, recorded, asked))

@@ -1,0 +1,173 @@
+"""Playing many episodes at once: groups of them, in one loop, with one result for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from itertools import islice
+
+from hyperrl.agents.env_pool import EnvPool
+from hyperrl.agents.episode import Episode, EpisodePlan, RolloutSettings
+from hyperrl.agents.limits import RolloutLimits
+from hyperrl.agents.recorder import PolicySeat
+from hyperrl.errors import ConfigError, RolloutError
+from hyperrl.sampling import Attendance, EpisodeKey
+from hyperrl.trajectory import Group, Trajectory
+
+__all__ = ["EnvPool", "EpisodePlan", "RolloutLimits", "RolloutSettings", "play_episode", "play_groups"]
+
+OnEpisode = Callable[[Trajectory], None]
+
+
+async def play_episode(
+    plan: EpisodePlan, settings: RolloutSettings, *, envs: EnvPool | None = None
+) -> Trajectory:
+    """Play one episode. What goes wrong in it is recorded as the trajectory's failure.
+
+    Args:
+        plan: what to play.
+        settings: who plays, and within what limits.
+        envs: where the environment is borrowed; by default it is made, and closed at the end.
+
+    Raises:
+        ConfigError, InvariantError, MissingExtraError, SamplerClosedError: no episode could be played so.
+    """
+    rollout = _Rollout([plan], settings, envs, None)
+    await rollout.run(1)
+    return rollout.results[plan.key]
+
+
+async def play_groups(
+    plans: Sequence[EpisodePlan],
+    settings: RolloutSettings,
+    *,
+    envs: EnvPool | None = None,
+    max_concurrent: int = 0,
+    on_episode: OnEpisode | None = None,
+) -> list[Group]:
+    """Play all ``plans`` concurrently and return their groups.
+
+    A sampler with an ``attend`` is told who is live: the first episodes before any of them starts, each
+    later one before the one whose place it takes has left. When this is cancelled, every
+    episode is cancelled and waited for, and the environments are closed.
+
+    Args:
+        plans: what to play; keys must differ.
+        settings: who plays, and within what limits.
+        envs: where environments are borrowed; by default they are made, and closed at the end.
+        max_concurrent: most episodes played at the same time; 0 plays all.
+        on_episode: called with each trajectory as it ends, in the order in which they end.
+
+    Returns:
+        The groups in the order in which the plans first name them, the members in the plans' order.
+        An episode that went wrong is a member with a ``failure``.
+
+    Raises:
+        ConfigError: two plans have the same key.
+        RolloutError: every episode failed in the same way, so that the cause is not in an episode.
+        ConfigError, InvariantError, MissingExtraError, SamplerClosedError: no episode could be played so.
+    """
+    rollout = _Rollout(plans, settings, envs, on_episode)
+    await rollout.run(max_concurrent or len(plans))
+    rollout.check_not_all_failed()
+    members: dict[tuple[int, int], list[Trajectory]] = {}
+    for plan in plans:
+        members.setdefault(plan.key.group_id, []).append(rollout.results[plan.key])
+    return [Group(group_id, tuple(trajectories)) for group_id, trajectories in members.items()]
+
+
+class _Rollout:
+    """The episodes of one call: places that play one episode after the other."""
+
+    def __init__(
+        self,
+        plans: Sequence[EpisodePlan],
+        settings: RolloutSettings,
+        envs: EnvPool | None,
+        on_episode: OnEpisode | None,
+    ) -> None:
+        keys = {plan.key for plan in plans}
+        if len(keys) < len(plans):
+            raise ConfigError(
+                f"{len(plans)} episodes have only {len(keys)} different keys; each needs its own"
+            )
+        self.results: dict[EpisodeKey, Trajectory] = {}
+        self._errors: list[BaseException] = []
+        self._plans = plans
+        self._waiting: Iterator[EpisodePlan] = iter(plans)
+        self._settings = settings
+        self._envs = envs if envs is not None else EnvPool()
+        self._owns_envs = envs is None
+        self._on_episode = on_episode
+        samplers = {
+            id(seat.sampler): seat.sampler for seat in settings.seats.values() if isinstance(seat, PolicySeat)
+        }
+        self._attendances = [sampler for sampler in samplers.values() if isinstance(sampler, Attendance)]
+        self._attending: dict[EpisodeKey, AsyncExitStack] = {}
+
+    async def run(self, places: int) -> None:
+        """Play all plans, at most ``places`` at the same time."""
+        try:
+            first = list(islice(self._waiting, places))
+            for plan in first:
+                await self._attend(plan)
+            async with asyncio.TaskGroup() as tasks:
+                for plan in first:
+                    tasks.create_task(self._play_on(plan))
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            for key in list(self._attending):
+                await self._leave(key)
+            if self._owns_envs:
+                self._envs.close()
+
+    async def _play_on(self, plan: EpisodePlan | None) -> None:
+        """Play ``plan``, then whatever waits, one after the other."""
+        while plan is not None:
+            trajectory = await self._play(plan)
+            following = next(self._waiting, None)
+            if following is not None:
+                await self._attend(following)
+            await self._leave(plan.key)
+            self.results[plan.key] = trajectory
+            if self._on_episode is not None:
+                self._on_episode(trajectory)
+            plan = following
+
+    async def _play(self, plan: EpisodePlan) -> Trajectory:
+        env = self._envs.borrow(plan.env_id, plan.env_kwargs)
+        clean = False
+        try:
+            episode = Episode(plan, self._settings, env)
+            await episode.play()
+            trajectory = episode.seal()
+            clean = episode.clean
+        finally:
+            self._envs.give_back(env, plan.env_id, plan.env_kwargs, clean=clean)
+        if episode.error is not None:
+            self._errors.append(episode.error)
+        return trajectory
+
+    async def _attend(self, plan: EpisodePlan) -> None:
+        if self._attendances:
+            stack = self._attending[plan.key] = AsyncExitStack()
+            for sampler in self._attendances:
+                await stack.enter_async_context(sampler.attend(plan.key))
+
+    async def _leave(self, key: EpisodeKey) -> None:
+        if key in self._attending:
+            await self._attending.pop(key).aclose()
+
+    def check_not_all_failed(self) -> None:
+        failures = [trajectory.failure for trajectory in self.results.values()]
+        if not failures or any(failure is None for failure in failures):
+            return
+        found = {(failure.kind, failure.stage) for failure in failures if failure is not None}
+        if len(found) == 1 and failures[0] is not None:
+            kind, stage = found.pop()
+            raise RolloutError(
+                f"all {len(failures)} episodes failed with {kind} at stage {stage}, so nothing can be"
+                f" learned from them. The first: {failures[0].reason}"
+            ) from self._errors[0]

@@ -1,0 +1,115 @@
+"""Policies that say what a script says: for trying environments and programs without a model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from hyperrl.agents.conversation import assistant_message
+from hyperrl.agents.rendering import ParsedAction, Renderer
+from hyperrl.envs.tool_calls import parse_tool_calls
+from hyperrl.errors import ContextOverflowError, SamplingError
+from hyperrl.sampling import Completion, Message, Reply, RequestKey, SamplingParams, ToolSchema
+from hyperrl.trajectory import StopReason
+
+__all__ = ["ScriptedPolicy", "ScriptedSampler"]
+
+PromptScript = Callable[[str, RequestKey], str]
+MessageScript = Callable[[Sequence[Message], Sequence[ToolSchema]], str]
+
+
+class ScriptedSampler:
+    """A sampler whose actions are written down beforehand.
+
+    To everything else it is a sampler like any other: it takes and gives token ids, ends at
+    ``max_tokens`` with ``length``, and lets other episodes run while it answers.
+
+    Args:
+        renderer: the renderer of the seat; it encodes the replies and decodes the prompts.
+        script: a function from the prompt's text (control tokens included) and the request to the reply;
+            or the replies of an episode in order, the same in every episode.
+        policy_version: the version that it claims to serve.
+        context: most tokens of a prompt and its answer; ``None`` is no limit.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        script: PromptScript | Sequence[str],
+        *,
+        policy_version: int = 0,
+        context: int | None = None,
+    ) -> None:
+        self._renderer = renderer
+        self._script = script
+        self._context = context
+        self.policy_version = policy_version
+
+    async def generate(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        seed: int,  # noqa: ARG002  (a script draws nothing)
+        request_id: RequestKey,
+    ) -> Completion:
+        """Answer as the script says; every token has the logprob 0.
+
+        Raises:
+            ContextOverflowError: the prompt leaves no room for a token.
+            SamplingError: the script has no reply for this request.
+        """
+        await asyncio.sleep(0)
+        room = params.max_tokens
+        if self._context is not None:
+            room = min(room, self._context - len(prompt_ids))
+            if room < 1:
+                raise ContextOverflowError(
+                    f"a prompt of {len(prompt_ids)} tokens leaves no room in a context of {self._context}"
+                )
+        ids = self._renderer.encode_action(self._reply(prompt_ids, request_id))
+        stop_reason = StopReason.STOP if len(ids) <= room else StopReason.LENGTH
+        ids = ids[:room]
+        return Completion(
+            action_ids=ids,
+            logprobs=[0.0] * len(ids),
+            policy_versions=[self.policy_version] * len(ids),
+            stop_reason=stop_reason,
+        )
+
+    def _reply(self, prompt_ids: Sequence[int], request_id: RequestKey) -> str:
+        if callable(self._script):
+            return self._script(self._renderer.decode(prompt_ids), request_id)
+        return _pick(self._script, request_id.ordinal)
+
+
+class ScriptedPolicy:
+    """A chat policy without tokens that answers from a script.
+
+    Args:
+        script: a function from messages and tools to the reply's text; or the replies of a
+            conversation in order: the next one is told by how many assistant messages there are.
+    """
+
+    def __init__(self, script: MessageScript | Sequence[str]) -> None:
+        self._script = script
+
+    async def respond(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> Reply:
+        """Answer as the script says.
+
+        Raises:
+            SamplingError: the script has no reply for this request.
+        """
+        answered = sum(message.get("role") == "assistant" for message in messages)
+        text = self._script(messages, tools) if callable(self._script) else _pick(self._script, answered)
+        parts = parse_tool_calls(text, id_prefix=f"call_{answered}_")
+        parsed = ParsedAction(
+            content=parts.content, reasoning=parts.reasoning, tool_calls=parts.tool_calls, text=text
+        )
+        return Reply(message=assistant_message(parsed), text=text, tool_calls=parts.tool_calls)
+
+
+def _pick(replies: Sequence[str], number: int) -> str:
+    if number >= len(replies):
+        raise SamplingError(f"the script has {len(replies)} replies; request {number + 1} finds none")
+    return replies[number]

@@ -1,0 +1,135 @@
+"""From recorded turns to the immutable arrays and events of a trajectory.
+
+All ids of an episode are laid into one read-only array, turn after turn; so are logprobs and versions.
+A turn holds views of them. That is done once, at the end of the episode.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperrl.agents.base import StepRecord
+from hyperrl.agents.forest import Forest, RecordedTurn
+from hyperrl.envs.messages import message_text
+from hyperrl.sampling import ToolCall
+from hyperrl.trajectory import Event, RewardTerm, ToolRecord, Turn
+
+__all__ = ["compute_metrics", "seal_events", "seal_reward_terms", "seal_turns"]
+
+Ids = NDArray[np.int32]
+
+
+def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> tuple[tuple[Turn, ...], Ids]:
+    """Return the turns, as views of one read-only array per field, and the final context."""
+    logprobs = _sealed(np.array(forest.logprobs, np.float32))
+    versions = _sealed(np.array(forest.policy_versions, np.int32))
+    turns = forest.turns
+    parts = [np.frombuffer(turn.conversation.ids, np.int32)[turn.ids_start : turn.ids_end] for turn in turns]
+    ids = _sealed(np.concatenate([*parts, np.array(final_context_ids, np.int32)]))
+    sealed, start = [], 0
+    for turn in turns:
+        action = start + turn.action_start - turn.ids_start
+        end = start + turn.ids_end - turn.ids_start
+        drawn = slice(turn.logprobs_start, turn.logprobs_start + end - action)
+        sampled = turn.logprobs_start >= 0
+        sealed.append(
+            Turn(
+                parent=None if turn.parent is None else turn.parent.index,
+                context_ids=ids[start:action],
+                action_ids=ids[action:end],
+                behavior_logprobs=logprobs[drawn] if sampled else None,
+                policy_versions=versions[drawn] if sampled else versions[:0],
+                temperature=turn.temperature,
+                stop_reason=turn.stop_reason,
+                policy=turn.seat,
+                use=turn.use,
+            )
+        )
+        start = end
+    return tuple(sealed), ids[start:]
+
+
+def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> tuple[Event, ...]:
+    """Return one event a turn, and one for what was read after the last action.
+
+    A call that no tool answered is recorded with its parse status, or as ``not_run``.
+    """
+    outcomes = {step.turn: step.outcome for step in steps}
+    events = []
+    for turn in turns:
+        outcome = outcomes.get(turn.index)
+        records = outcome.tool_records if outcome is not None else ()
+        events.append(
+            Event(
+                turn=turn.index,
+                observation="\n\n".join(filter(None, map(message_text, turn.new_messages))),
+                action=turn.text,
+                tool_calls=records or tuple(map(_not_run, turn.tool_calls)),
+                stepped=outcome is not None,
+            )
+        )
+    if steps and steps[-1].outcome.observation and _is_last(turns, steps[-1]):
+        events.append(Event(turn=None, observation=str(steps[-1].outcome.observation)))
+    return tuple(events)
+
+
+def seal_reward_terms(
+    steps: Sequence[StepRecord], late_terms: Sequence[RewardTerm] = ()
+) -> tuple[RewardTerm, ...]:
+    """Return every reward term with the turn that earned it; ``late_terms`` belong to the last step."""
+    earned = [(step.turn, term) for step in steps for term in step.outcome.reward_terms]
+    earned += [(steps[-1].turn if steps else None, term) for term in late_terms]
+    return tuple(
+        RewardTerm(name=term.name, score=term.score, weight=term.weight, turn=turn, error=term.error)
+        for turn, term in earned
+    )
+
+
+def compute_metrics(
+    turns: Sequence[RecordedTurn], steps: Sequence[StepRecord], roots: Mapping[str, int]
+) -> dict[str, float]:
+    """Return the numbers of an episode.
+
+    ``turns``, ``steps``; ``context_tokens`` and ``action_tokens``; ``tool_calls`` and
+    ``tool_calls_<status>``; ``new_root_rate``: roots after a seat's first, per turn, and
+    ``new_roots_<reason>``.
+    """
+    extra = {reason: count for reason, count in roots.items() if reason != "first"}
+    metrics: dict[str, float] = {
+        "turns": len(turns),
+        "steps": len(steps),
+        "context_tokens": sum([turn.action_start - turn.ids_start for turn in turns]),
+        "action_tokens": sum([turn.ids_end - turn.action_start for turn in turns]),
+        "new_root_rate": sum(extra.values()) / len(turns) if turns else 0.0,
+    }
+    statuses = Counter(record.status for step in steps for record in step.outcome.tool_records)
+    metrics["tool_calls"] = statuses.total()
+    metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
+    metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
+    return metrics
+
+
+def _is_last(turns: Sequence[RecordedTurn], step: StepRecord) -> bool:
+    """Whether nothing was asked after ``step``, so that its observation was read by nobody."""
+    return step.turn is None or step.turn == len(turns) - 1
+
+
+def _not_run(call: ToolCall) -> ToolRecord:
+    return ToolRecord(
+        call_id=call.call_id,
+        name=call.name,
+        arguments=call.raw,
+        status="not_run" if call.status == "ok" else call.status,
+        result="",
+        repairs=call.repairs,
+    )
+
+
+def _sealed(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

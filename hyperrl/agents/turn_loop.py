@@ -1,0 +1,33 @@
+"""The built-in agent program: ask the policy, hand its action to the environment, and again."""
+
+from __future__ import annotations
+
+from hyperrl.agents.base import EpisodeContext
+from hyperrl.agents.faults import EpisodeError
+from hyperrl.trajectory import StopReason
+
+__all__ = ["TurnLoop"]
+
+
+class TurnLoop:
+    """Plays one policy against the environment, turn by turn, in a single growing conversation.
+
+    Every action reaches the environment, one that was cut by ``length`` too: it is scored as
+    the final answer, and its tool calls are not executed.
+    """
+
+    name = "turn_loop"
+    single_root = True
+
+    async def run(self, ctx: EpisodeContext) -> None:
+        policy, tools = ctx.policy, ctx.tools
+        messages = list(ctx.observation.messages)
+        while True:
+            reply = await policy.respond(messages, tools)
+            if reply.stop_reason is StopReason.ABORT:
+                raise EpisodeError("aborted", "the sampler aborted the action before it ended")
+            outcome = await ctx.step(reply)
+            if outcome.terminated or reply.stop_reason is StopReason.LENGTH:
+                return
+            messages.append(reply.message)
+            messages.extend(outcome.observation.messages)
