@@ -194,6 +194,8 @@ class EvaluationConfig(Section):
 class SftConfig(Section):
     """A supervised warm start on the environment's own gold answers (``hyperrl sft``)."""
 
+    examples: Count = 2048
+    """Gold conversations that are played first and then drawn from."""
     steps: Count = 100
     """Optimizer steps."""
     batch_size: Count = 64
@@ -202,8 +204,8 @@ class SftConfig(Section):
     """Learning rate, decayed to a tenth along a cosine."""
     clip_norm: Positive = 1.0
     """Largest gradient norm."""
-    output: Path = Path("models/warm")
-    """Where the trained model directory is written."""
+    start: Path = Path("models/start")
+    """Model directory that the warm start begins from; the result is written to ``model.path``."""
 
 
 class TrainConfig(Section):
@@ -234,7 +236,7 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.algorithm.name == "grpo" and self.rollout.group_size < 2:
+        if self.rollout.group_size < 2:
             raise ValueError(
                 "rollout.group_size is 1, but grpo compares the episodes of a group; give it at least 2"
             )

@@ -1,0 +1,5 @@
+"""``python -m hyperrl.cli``."""
+
+from hyperrl.cli import main
+
+main()

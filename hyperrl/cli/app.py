@@ -1,0 +1,24 @@
+"""The commands of ``hyperrl``."""
+
+from __future__ import annotations
+
+import typer
+
+from hyperrl.cli import envs, models, play, training
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Train LLM agents with reinforcement learning: environments, rollouts, training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("envs")(envs.list_envs)
+app.command("check")(envs.check)
+app.command("rollout")(play.rollout)
+app.command("eval")(play.evaluate)
+app.command("sft")(training.sft)
+app.command("train")(training.train)
+app.add_typer(models.app, name="models")

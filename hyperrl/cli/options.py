@@ -1,0 +1,41 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from hyperrl.errors import ConfigError
+
+__all__ = ["ConfigPath", "EnvArguments", "Overrides", "parse_env_arguments"]
+
+ConfigPath = Annotated[Path, typer.Argument(help="YAML config; configs/ has examples.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="a.b=VALUE", help="Override one option; may be repeated."),
+]
+EnvArguments = Annotated[
+    list[str] | None,
+    typer.Option("--env-arg", metavar="NAME=VALUE", help="Argument of the environment; repeatable."),
+]
+
+
+def parse_env_arguments(pairs: list[str] | None) -> dict[str, Any]:
+    """Turn ``name=value`` pairs into keyword arguments; values are read as YAML.
+
+    Raises:
+        ConfigError: a pair has no name or no equals sign, or its value is not YAML.
+    """
+    arguments: dict[str, Any] = {}
+    for pair in pairs or []:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise ConfigError(f"--env-arg {pair!r} must look like name=value")
+        try:
+            arguments[name] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--env-arg {pair!r}: the value is not YAML: {error}") from error
+    return arguments

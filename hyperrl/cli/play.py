@@ -1,0 +1,81 @@
+"""``hyperrl eval`` and ``hyperrl rollout``: play with a model directory as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hyperrl.cli.display import make_display
+from hyperrl.cli.options import ConfigPath, Overrides
+
+if TYPE_CHECKING:
+    from hyperrl.train.config import TrainConfig
+
+__all__ = ["evaluate", "rollout"]
+
+ModelPath = Annotated[
+    Path | None, typer.Option("--model", help="Model directory; the default is model.path of the config.")
+]
+
+
+def evaluate(
+    config: ConfigPath,
+    set_: Overrides = None,
+    model: ModelPath = None,
+    as_json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
+) -> None:
+    """Measure held-out success of a model, sampled and greedy.
+
+    Example: hyperrl eval configs/quickstart.yaml --model runs/quickstart/model
+    """
+    from hyperrl.cli.report import print_evaluation
+    from hyperrl.wiring.saved_model import evaluate_model
+
+    display = make_display()
+    try:
+        evaluation = evaluate_model(_load(config, set_, model), display)
+    finally:
+        display.stop()
+    print_evaluation(evaluation)
+    if as_json:
+        typer.echo(json.dumps(evaluation.metrics()))
+
+
+def rollout(
+    config: ConfigPath,
+    set_: Overrides = None,
+    model: ModelPath = None,
+    out: Annotated[Path | None, typer.Option(help="Keep the trajectories in this folder.")] = None,
+    show: Annotated[int, typer.Option(min=0, help="Print this many episodes.")] = 1,
+) -> None:
+    """Play episodes with a model without training, and print some of them.
+
+    Plays [bold]rollout.groups[/bold] tasks of the training split, [bold]rollout.group_size[/bold] times
+    each.
+
+    Example: hyperrl rollout configs/quickstart.yaml --set rollout.groups=2 --out episodes
+    """
+    from hyperrl.cli.report import print_episode, print_rollout
+    from hyperrl.wiring.saved_model import roll_out
+
+    display = make_display()
+    try:
+        groups = roll_out(_load(config, set_, model), display, out=out)
+    finally:
+        display.stop()
+    trajectories = [trajectory for group in groups for trajectory in group]
+    for trajectory in trajectories[:show]:
+        print_episode(trajectory)
+    print_rollout(trajectories)
+    if out is not None:
+        typer.echo(f"wrote {len(trajectories)} trajectories to {out}")
+
+
+def _load(path: Path, overrides: list[str] | None, model: Path | None) -> TrainConfig:
+    from hyperrl.train.config import load_config
+
+    chosen = [f"model.path={json.dumps(str(model))}"] if model is not None else []
+    return load_config(path, [*(overrides or []), *chosen])

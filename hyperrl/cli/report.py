@@ -1,0 +1,116 @@
+"""Results as people read them: tables and printed episodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from hyperrl.trajectory import Event, Trajectory
+
+if TYPE_CHECKING:
+    from hyperrl.train.evaluation import Evaluation, SuccessRate
+    from hyperrl.wiring.training import RunOutcome
+
+__all__ = ["print_episode", "print_evaluation", "print_rollout", "print_summary"]
+
+
+def print_summary(outcome: RunOutcome) -> None:
+    """Print held-out success before and after a run, and where its files lie."""
+    result, folder = outcome.result, outcome.directory
+    table = Table(title=f"held-out success ({result.before.sampled.scored} tasks, 95 % interval)")
+    for heading in ("", "before", "after", "gain"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name in ("sampled", "greedy"):
+        before: SuccessRate = getattr(result.before, name)
+        after: SuccessRate = getattr(result.after, name)
+        table.add_row(name, _rate(before), _rate(after), f"{after.rate - before.rate:+.3f}")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{result.iterations} iterations, policy version {result.policy_version},"
+        f" {result.seconds:.0f} s. {folder} holds config.yaml, metrics.jsonl, trajectories/,"
+        " reward_curve.png, model/ and summary.json.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def print_evaluation(evaluation: Evaluation) -> None:
+    """Print held-out success of one model."""
+    table = Table(title=f"held-out success ({evaluation.sampled.scored} tasks, 95 % interval)")
+    for heading in ("", "success", "mean reward", "unscored"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name in ("sampled", "greedy"):
+        rate: SuccessRate = getattr(evaluation, name)
+        table.add_row(name, _rate(rate), f"{rate.mean_reward:.3f}", str(rate.unscored))
+    Console().print(table)
+
+
+def print_rollout(trajectories: Sequence[Trajectory]) -> None:
+    """Print what a rollout came to: rewards, lengths, why episodes were cut or failed."""
+    rewards = [t.reward for t in trajectories if t.usable and t.reward is not None]
+    sampled = sum(len(turn.action_ids) for t in trajectories for turn in t.turns)
+    table = Table(title=f"{len(trajectories)} episodes")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    table.add_row("scored", str(len(rewards)))
+    table.add_row("mean reward", f"{sum(rewards) / len(rewards):.3f}" if rewards else "-")
+    table.add_row("turns", str(sum(len(t.turns) for t in trajectories)))
+    table.add_row("sampled tokens", str(sampled))
+    cut = Counter(str(t.truncation_reason) for t in trajectories if t.truncated)
+    failed = Counter(t.failure.kind for t in trajectories if t.failure is not None)
+    tools = Counter(c.status for t in trajectories for e in t.events for c in e.tool_calls)
+    for title, counts in (("cut by", cut), ("failed with", failed), ("tool calls", tools)):
+        for kind, count in sorted(counts.items()):
+            table.add_row(f"{title} {kind}", str(count))
+    Console().print(table)
+
+
+def print_episode(trajectory: Trajectory) -> None:
+    """Print an episode turn by turn: what was read, said and called, and what it earned."""
+    console = Console(highlight=False)
+    console.rule(f"{trajectory.env_id} task {trajectory.task_id} sample {trajectory.sample_index}")
+    for event in trajectory.events:
+        _print_event(console, trajectory, event)
+    for term in trajectory.reward_terms:
+        score = "unscored" if term.score is None else f"{term.score:g}"
+        why = f" ({term.error.kind}: {term.error.reason})" if term.error else ""
+        console.print(f"reward {term.name}: {score} x {term.weight:g}{why}", markup=False)
+    if trajectory.failure is not None:
+        failure = trajectory.failure
+        console.print(f"failure {failure.kind} at {failure.stage}: {failure.reason}", markup=False)
+    if trajectory.truncation_reason is not None:
+        console.print(f"truncated: {trajectory.truncation_reason}", markup=False)
+    total = "unscored" if trajectory.reward is None else f"{trajectory.reward:g}"
+    console.print(f"total reward: {total}", markup=False)
+
+
+def _print_event(console: Console, trajectory: Trajectory, event: Event) -> None:
+    if event.observation:
+        console.print(_printable(event.observation), style="cyan", markup=False)
+    if event.turn is not None:
+        turn = trajectory.turns[event.turn]
+        console.print(_printable(event.action) or "(nothing)", style="green", markup=False)
+        console.print(
+            f"turn {event.turn}: {len(turn.context_ids)} tokens read, {len(turn.action_ids)} sampled,"
+            f" stop reason {turn.stop_reason}",
+            style="dim",
+            markup=False,
+        )
+    for call in event.tool_calls:
+        line = f"tool {call.name}({call.arguments}) -> {call.status}: {call.result}"
+        console.print(_printable(line), style="yellow", markup=False)
+
+
+def _printable(text: str) -> str:
+    """Lone surrogates cannot be written to a terminal."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _rate(rate: SuccessRate) -> str:
+    low, high = rate.interval
+    return f"{rate.rate:.3f} [{low:.2f}, {high:.2f}]"

@@ -1,0 +1,74 @@
+"""``hyperrl sft`` and ``hyperrl train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hyperrl.cli.display import make_display
+from hyperrl.cli.options import ConfigPath, Overrides
+
+__all__ = ["sft", "train"]
+
+
+def sft(config: ConfigPath, set_: Overrides = None) -> None:
+    """Warm a model up on the environment's own gold answers.
+
+    Reads the model directory [bold]sft.start[/bold] and writes [bold]model.path[/bold], from which
+    [bold]hyperrl train[/bold] goes on.
+
+    Example: hyperrl sft configs/quickstart.yaml --set sft.steps=50
+    """
+    from hyperrl.train.config import load_config
+    from hyperrl.wiring.sft import run_warm_start
+
+    display = make_display()
+    try:
+        output = run_warm_start(load_config(config, set_ or []), display)
+    finally:
+        display.stop()
+    typer.echo(f"wrote {output}")
+
+
+def train(
+    config: ConfigPath,
+    set_: Overrides = None,
+    check_only: Annotated[
+        bool, typer.Option("--check", help="Check config, model, tokenizer and data, then stop.")
+    ] = False,
+) -> None:
+    """Train a policy: play groups of episodes, learn from them, publish, repeat.
+
+    Writes into [bold]run.dir[/bold]: config.yaml, metrics.jsonl, trajectories/, reward_curve.png,
+    model/ and summary.json. Ctrl-C ends cleanly and says what is there.
+
+    Example: hyperrl train configs/quickstart.yaml --set run.seed=1 --set run.dir=runs/seed1
+    """
+    from hyperrl.cli.report import print_summary
+    from hyperrl.train.config import load_config
+    from hyperrl.wiring.preflight import check_run
+    from hyperrl.wiring.training import run_training
+
+    loaded = load_config(config, set_ or [])
+    if check_only:
+        check_run(loaded)
+        typer.echo(f"{config}: ready to train")
+        return
+    display = make_display()
+    try:
+        result = run_training(loaded, display)
+    except (KeyboardInterrupt, SystemExit):
+        display.stop()
+        typer.echo(_left_behind(loaded.run.dir), err=True)
+        raise
+    finally:
+        display.stop()
+    print_summary(result)
+
+
+def _left_behind(folder: Path) -> str:
+    names = [name for name in ("metrics.jsonl", "trajectories") if (folder / name).exists()]
+    kept = f"{folder} keeps {' and '.join(names)}" if names else "nothing was written yet"
+    return f"stopped before the end: {kept}"

@@ -1,0 +1,169 @@
+"""The training loop: sample, prepare, update, publish, tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hyperrl.errors import InvariantError
+from hyperrl.train.config import TrainConfig
+from hyperrl.train.evaluation import Evaluation
+from hyperrl.train.source import Evaluator, RunObserver, TrajectorySource
+from hyperrl.trajectory import Group
+
+__all__ = ["TrainResult", "Trainer", "TrainerParts"]
+
+
+class _Algorithm(Protocol):
+    def prepare(self, groups: Sequence[Group]) -> Any: ...
+
+
+class _Learner(Protocol):
+    def step(self, batch: Any, *, version: int) -> Mapping[str, float]: ...
+
+    def weights(self) -> Iterable[tuple[str, Any]]: ...
+
+    @property
+    def applied_steps(self) -> int: ...
+
+
+class _Publisher(Protocol):
+    def publish(self, version: int, named_tensors: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerParts:
+    """What a trainer works with; wiring brings them together."""
+
+    source: TrajectorySource
+    algorithm: _Algorithm
+    learner: _Learner
+    publisher: _Publisher
+    evaluator: Evaluator
+    observer: RunObserver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """What a run came to.
+
+    Attributes:
+        before, after: held-out evaluations of version 0 and of the last version.
+        iterations: finished iterations.
+        policy_version: the last published version.
+        seconds: wall seconds from the first publication to the last evaluation.
+    """
+
+    before: Evaluation
+    after: Evaluation
+    iterations: int
+    policy_version: int
+    seconds: float
+
+    def summary(self) -> dict[str, float | int]:
+        """Return the numbers of ``summary.json``: sampled held-out success and what it took."""
+        before, after = self.before.sampled.rate, self.after.sampled.rate
+        return {
+            "before": before,
+            "after": after,
+            "gain": after - before,
+            "iterations": self.iterations,
+            "policy_version": self.policy_version,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+class Trainer:
+    """Runs iterations: one batch of groups, its updates, one publication each.
+
+    Version 0 is the initial policy, published before the first sample; iteration k publishes version
+    k, or nothing where every update was skipped.
+    """
+
+    def __init__(self, config: TrainConfig, parts: TrainerParts) -> None:
+        self.config = config
+        self.version = -1
+        self.iteration = 0
+        self._parts = parts
+
+    def run(self) -> TrainResult:
+        """Train to the end.
+
+        Raises:
+            InvariantError: a rule that training promises to keep was broken.
+            RolloutError: no episode of a batch could be played.
+            PublicationError: a version could not be made live.
+        """
+        began = time.monotonic()
+        self._publish(0)
+        before = after = self._evaluate()
+        while self.iteration < self.config.iterations:
+            self._iterate()
+            every = self.config.evaluation.every
+            if self.iteration == self.config.iterations or (every and self.iteration % every == 0):
+                after = self._evaluate()
+        return TrainResult(
+            before=before,
+            after=after,
+            iterations=self.iteration,
+            policy_version=self.version,
+            seconds=time.monotonic() - began,
+        )
+
+    def _iterate(self) -> None:
+        parts, iteration = self._parts, self.iteration + 1
+        clock = _Clock()
+        with clock.measure("gen"):
+            groups = parts.source.next_batch(version=self.version, size=self.config.rollout.groups)
+        with clock.measure("store"):
+            parts.observer.on_batch(iteration, groups)
+        with clock.measure("adv"):
+            batch = parts.algorithm.prepare(groups)
+        steps = parts.learner.applied_steps
+        metrics = dict(parts.learner.step(batch, version=self.version))
+        if parts.learner.applied_steps > steps:
+            with clock.measure("update_weights"):
+                self._publish(iteration)
+        self.iteration = iteration
+        metrics["training/global_step"] = float(iteration)
+        metrics["training/epoch"] = float(groups[0].group_id[0])
+        metrics["policy/version"] = float(self.version)
+        parts.observer.on_iteration(iteration, metrics | clock.metrics(metrics))
+
+    def _publish(self, version: int) -> None:
+        if version <= self.version:
+            raise InvariantError(f"version {version} would be published after version {self.version}")
+        self._parts.publisher.publish(version, dict(self._parts.learner.weights()))
+        self.version = version
+
+    def _evaluate(self) -> Evaluation:
+        evaluation = self._parts.evaluator.evaluate(version=self.version)
+        self._parts.observer.on_evaluation(self.iteration, evaluation)
+        return evaluation
+
+
+class _Clock:
+    """Seconds of an iteration by stage, and what follows from them."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._stages: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._stages[stage] = time.monotonic() - began
+
+    def metrics(self, known: Mapping[str, float]) -> dict[str, float]:
+        step = time.monotonic() - self._began
+        found = {f"timing_s/{stage}": seconds for stage, seconds in self._stages.items()}
+        found["timing_s/step"] = step
+        if tokens := known.get("perf/total_num_tokens"):
+            found["perf/throughput"] = tokens / step
+        return found

@@ -1,0 +1,1 @@
+"""The only package that knows both sides: environments and agents, and training."""

@@ -1,0 +1,80 @@
+"""Held-out evaluation: tasks that are never trained on, played sampled and greedy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from hyperrl.sampling import SamplingParams
+from hyperrl.train.config import TrainConfig
+from hyperrl.train.evaluation import Evaluation, SuccessRate, compute_success_rate
+from hyperrl.trajectory import Group, Trajectory
+from hyperrl.wiring.player import Player
+from hyperrl.wiring.task_order import TaskOrder
+
+__all__ = ["HeldOut"]
+
+ORDER_SEED = 0
+"""The held-out tasks are the same for every run, so that runs can be compared."""
+
+
+class HeldOut:
+    """Plays a fixed set of held-out tasks, once sampled and once greedy.
+
+    The draws follow the run's seed but not the policy's version, so that two versions are compared
+    on the same tasks with the same random numbers.
+
+    Args:
+        config: environment, split, number of episodes and temperature.
+        player: plays.
+        tasks: size of the held-out split.
+        on_start: told how many episodes an evaluation will play.
+        on_episode: told of each episode as it ends.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        *,
+        player: Player,
+        tasks: int,
+        on_start: Callable[[int], None] | None = None,
+        on_episode: Callable[[Trajectory], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._player = player
+        self._picks = TaskOrder(tasks, seed=ORDER_SEED).take(min(config.evaluation.episodes, tasks))
+        self._on_start = on_start
+        self._on_episode = on_episode
+
+    def evaluate(self, *, version: int) -> Evaluation:
+        """Return the held-out result of the version that is served.
+
+        Raises:
+            RolloutError: every episode failed in the same way.
+        """
+        if self._on_start is not None:
+            self._on_start(2 * len(self._picks))
+        sampled = self.play(temperature=self._config.evaluation.temperature)
+        greedy = self.play(temperature=0.0)
+        return Evaluation(version=version, sampled=self._rate(sampled), greedy=self._rate(greedy))
+
+    def play(self, *, temperature: float) -> list[Group]:
+        """Play every held-out task once at ``temperature``."""
+        return self._player.play(
+            self._picks,
+            SamplingParams(max_tokens=self._config.rollout.max_tokens, temperature=temperature),
+            split=self._config.evaluation.split,
+            seed=_evaluation_seed(self._config.run.seed),
+            on_episode=self._on_episode,
+        )
+
+    def _rate(self, groups: list[Group]) -> SuccessRate:
+        trajectories = [trajectory for group in groups for trajectory in group]
+        return compute_success_rate(trajectories, threshold=self._config.evaluation.success)
+
+
+def _evaluation_seed(run_seed: int) -> int:
+    """Keep the random numbers of evaluation apart from those of training."""
+    digest = hashlib.blake2b(f"evaluation|{run_seed}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -1,0 +1,91 @@
+"""Playing with a model directory as it is: evaluation and rollouts without training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hyperrl.agents.rendering import load_renderer
+from hyperrl.envs.registration import load_entry_points
+from hyperrl.errors import RunDirectoryError
+from hyperrl.store import TrajectoryWriter
+from hyperrl.train.config import TrainConfig
+from hyperrl.train.device import resolve_device, resolve_dtype
+from hyperrl.train.evaluation import Evaluation
+from hyperrl.train.models import load_model, named_weights
+from hyperrl.train.publication import Publisher
+from hyperrl.trajectory import Group
+from hyperrl.wiring.display import Display
+from hyperrl.wiring.held_out import HeldOut
+from hyperrl.wiring.player import Player
+from hyperrl.wiring.preflight import count_tasks
+from hyperrl.wiring.source import sampling_params
+from hyperrl.wiring.task_order import TaskOrder
+from hyperrl.wiring.training import make_sampler, open_player
+
+__all__ = ["evaluate_model", "roll_out"]
+
+
+def evaluate_model(config: TrainConfig, display: Display) -> Evaluation:
+    """Play the held-out split with ``model.path``, sampled and greedy.
+
+    Raises:
+        ConfigError, DataError, ModelError: before anything is played.
+        RolloutError: every episode failed in the same way.
+    """
+    load_entry_points()
+    tasks = count_tasks(config, config.evaluation.split)
+    with _saved_policy(config) as player:
+        held_out = HeldOut(
+            config,
+            player=player,
+            tasks=tasks,
+            on_start=lambda episodes: display.start("held-out evaluation", episodes),
+            on_episode=lambda _trajectory: display.advance(),
+        )
+        return held_out.evaluate(version=0)
+
+
+def roll_out(config: TrainConfig, display: Display, *, out: Path | None) -> list[Group]:
+    """Play ``rollout.groups`` training tasks with ``model.path``; keep them in ``out``.
+
+    Raises:
+        ConfigError, DataError, ModelError, RunDirectoryError: before anything is played.
+        RolloutError: every episode failed in the same way.
+    """
+    load_entry_points()
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise RunDirectoryError(f"{out} is not empty; choose another folder with --out")
+    rollout = config.rollout
+    tasks = count_tasks(config, config.env.train_split)
+    with _saved_policy(config) as player:
+        display.start("rollout", rollout.groups * rollout.group_size)
+        groups = player.play(
+            TaskOrder(tasks, seed=config.run.seed).take(rollout.groups),
+            sampling_params(config),
+            split=config.env.train_split,
+            seed=config.run.seed,
+            copies=rollout.group_size,
+            on_episode=lambda _trajectory: display.advance(),
+        )
+    if out is not None:
+        TrajectoryWriter(out).write_part((t for group in groups for t in group), iteration=0)
+    return groups
+
+
+@contextmanager
+def _saved_policy(config: TrainConfig) -> Iterator[Player]:
+    """Yield a player whose sampler serves ``model.path`` as version 0."""
+    renderer = load_renderer(config.model.path)
+    sampler = make_sampler(config)
+    with open_player(config, sampler, renderer) as player:
+        model = load_model(
+            config.model.path,
+            dtype=resolve_dtype(config.model.dtype),
+            device=resolve_device(config.model.device),
+            attention=config.model.attention,
+        )
+        Publisher([sampler], bucket_bytes=config.sampler.bucket_bytes).publish(0, named_weights(model))
+        del model
+        yield player

@@ -1,0 +1,124 @@
+"""A whole training run: from a config to a folder with a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyperrl.agents.rendering import Renderer
+from hyperrl.train.algorithms import Grpo
+from hyperrl.train.config import TrainConfig, dump_config
+from hyperrl.train.consistency import ConsistencyGate
+from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
+from hyperrl.train.learner import Learner
+from hyperrl.train.models import load_model, save_model
+from hyperrl.train.publication import Publisher
+from hyperrl.train.samplers import TorchSampler
+from hyperrl.train.trainer import Trainer, TrainerParts, TrainResult
+from hyperrl.wiring.display import Display
+from hyperrl.wiring.held_out import HeldOut
+from hyperrl.wiring.observer import RunObserver
+from hyperrl.wiring.player import Player
+from hyperrl.wiring.preflight import Checked, check_run
+from hyperrl.wiring.rollout_thread import RolloutThread
+from hyperrl.wiring.run_directory import RunDirectory
+from hyperrl.wiring.source import EnvSource
+
+__all__ = ["RunOutcome", "make_sampler", "open_player", "run_training"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """A finished run and where it lies."""
+
+    result: TrainResult
+    directory: Path
+
+
+def run_training(config: TrainConfig, display: Display) -> RunOutcome:
+    """Check everything, train, and leave config, metrics, trajectories, curve, model and summary.
+
+    Raises:
+        ConfigError, DataError, ModelError, RunDirectoryError: before anything starts.
+        InvariantError, PublicationError, RolloutError: while it runs; what was written stays.
+    """
+    checked = check_run(config)
+    with RunDirectory(config.run.dir, overwrite=config.run.overwrite) as run, ExitStack() as stack:
+        run.write_config(dump_config(config))
+        sampler = make_sampler(config)
+        player = stack.enter_context(open_player(config, sampler, checked.renderer))
+        observer = RunObserver(run, display, iterations=config.iterations)
+        stack.callback(observer.close)
+        learner = _make_learner(config)
+        parts = TrainerParts(
+            source=EnvSource(
+                config,
+                player=player,
+                tasks=checked.train_tasks,
+                served_version=lambda: sampler.policy_version,
+            ),
+            algorithm=Grpo(config.algorithm, seed=config.run.seed),
+            learner=learner,
+            publisher=Publisher([sampler], bucket_bytes=config.sampler.bucket_bytes),
+            evaluator=_make_held_out(config, player, checked, display),
+            observer=observer,
+        )
+        result = Trainer(config, parts).run()
+        display.stop()
+        save_model(learner.model, run.model, tokenizer_from=config.model.path)
+        run.write_summary(result.summary())
+    return RunOutcome(result, config.run.dir)
+
+
+@contextmanager
+def open_player(config: TrainConfig, sampler: TorchSampler, renderer: Renderer) -> Iterator[Player]:
+    """Yield a player of ``config``; closes the thread, its environments and the sampler at the end."""
+    with ExitStack() as stack:
+        stack.callback(sampler.close)
+        thread = stack.enter_context(RolloutThread())
+        yield stack.enter_context(
+            Player(
+                config,
+                thread=thread,
+                sampler=sampler,
+                renderer=renderer,
+                context_length=sampler.context_length,
+            )
+        )
+
+
+def make_sampler(config: TrainConfig) -> TorchSampler:
+    """Return the in-process sampler of a config; it serves nothing before a publication."""
+    set_threads(config.model.threads)
+    return TorchSampler(
+        config.model.path,
+        dtype=resolve_dtype(config.model.dtype),
+        device=resolve_device(config.model.device),
+        attention=config.model.attention,
+        max_batch=config.sampler.max_batch,
+        admission="waves",
+    )
+
+
+def _make_learner(config: TrainConfig) -> Learner:
+    model = config.model
+    dtype = resolve_dtype(model.dtype)
+    return Learner(
+        load_model(model.path, dtype=dtype, device=resolve_device(model.device), attention=model.attention),
+        algorithm=config.algorithm,
+        optimizer=config.optimizer,
+        gate=ConsistencyGate(config.consistency, dtype=dtype),
+        max_staleness=config.sampler.max_staleness,
+    )
+
+
+def _make_held_out(config: TrainConfig, player: Player, checked: Checked, display: Display) -> HeldOut:
+    return HeldOut(
+        config,
+        player=player,
+        tasks=checked.held_out_tasks,
+        on_start=lambda episodes: display.start("held-out evaluation", episodes),
+        on_episode=lambda _trajectory: display.advance(),
+    )
