@@ -23,7 +23,8 @@ from hyperrl.train.batching import (
 from hyperrl.train.config import AlgorithmConfig
 from hyperrl.train.losses import token_weights
 from hyperrl.train.metrics import summarise
-from hyperrl.trajectory import Group, StopReason, Trajectory
+from hyperrl.train.statistics import describe_play
+from hyperrl.trajectory import Group, Trajectory
 
 __all__ = ["Grpo"]
 
@@ -113,30 +114,19 @@ def _why_excluded(trajectory: Trajectory) -> str:
 def _describe(
     groups: Sequence[Group], kept: _Kept, segments: Sequence[Sequence[Segment]]
 ) -> dict[str, float]:
-    episodes = kept.trajectories
     counts = {
         "groups/kept": kept.groups,
         "groups/dropped": len(groups) - kept.groups,
-        "episodes/used": len(episodes),
+        "episodes/used": len(kept.trajectories),
         "episodes/without_tokens": sum(not own for own in segments),
-        "episodes/failed": sum(t.failure is not None for group in groups for t in group),
-        **{f"episodes/excluded/{kind}": count for kind, count in kept.excluded.items()},
+        **{f"episodes/excluded/{kind}": count for kind, count in sorted(kept.excluded.items())},
     }
     metrics = {name: float(count) for name, count in counts.items()}
-    if not episodes:
-        return metrics
-    metrics["groups/zero_std_fraction"] = kept.equal_groups / kept.groups
-    metrics["episodes/truncated_fraction"] = sum(t.truncated for t in episodes) / len(episodes)
-    metrics["response_length/clip_ratio"] = sum(map(_is_clipped, episodes)) / len(episodes)
+    if kept.groups:
+        metrics["groups/zero_std_fraction"] = kept.equal_groups / kept.groups
     return (
         metrics
+        | describe_play(groups)
         | summarise("critic/rewards", kept.rewards.tolist())
         | summarise("critic/advantages", kept.advantages.tolist())
-        | summarise("episodes/turns", [len(t.turns) for t in episodes])
-        | summarise("prompt_length", [len(t.turns[0].context_ids) for t in episodes if t.turns])
-        | summarise("response_length", [sum(int(s.loss_mask.sum()) for s in own) for own in segments])
     )
-
-
-def _is_clipped(trajectory: Trajectory) -> bool:
-    return any(turn.sampled and turn.stop_reason is StopReason.LENGTH for turn in trajectory.turns)

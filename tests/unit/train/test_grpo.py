@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,7 +12,8 @@ from training_cases import random_groups, trajectory, turn
 from hyperrl.train.algorithms.grpo import Grpo
 from hyperrl.train.config import AlgorithmConfig
 from hyperrl.train.metrics import find_metric
-from hyperrl.trajectory import Failure, Group, StopReason
+from hyperrl.train.statistics import describe_play
+from hyperrl.trajectory import Event, Failure, Group, StopReason, ToolRecord, TruncationReason
 
 
 def prepare(groups, seed=0, **config):
@@ -85,6 +87,7 @@ def test_statistics_count_episodes_not_segments():
     assert minibatch.advantages.tolist() == [0.5] * 4 + [-0.5]
     assert minibatch.weights.tolist() == [0.125] * 4 + [0.5]
     assert batch.metrics["response_length/mean"] == 2.5
+    assert batch.metrics["critic/rewards/mean"] == 0.5
 
 
 def test_an_episode_is_never_split_between_minibatches():
@@ -143,3 +146,23 @@ def test_metrics_describe_the_batch_and_have_rows():
     assert metrics["response_length/max"] == 3
     assert metrics["response_length/clip_ratio"] == 0.5
     assert metrics["episodes/turns/mean"] == 1.5
+    assert metrics["rollout/new_root_rate"] == 0
+    assert metrics["perf/total_num_tokens"] == 9
+
+
+def test_what_was_played_is_described_whether_learned_from_or_not():
+    tools = [
+        ToolRecord(call_id=str(i), name="f", arguments="", status=s, result="") for i, s in enumerate("aab")
+    ]
+    lost = trajectory([turn([1], [2]), turn([1, 3], [4, 5])], reward=None)
+    lost = dataclasses.replace(lost, events=(Event(turn=0, observation="", tool_calls=tuple(tools)),))
+    cut = trajectory([turn([1], [2])], sample=1)
+    cut = dataclasses.replace(cut, truncated=True, truncation_reason=TruncationReason.MAX_TURNS)
+    metrics = describe_play([Group((0, 0), (lost, cut))])
+    assert all(find_metric(name) for name in metrics)
+    assert metrics["rollout/tool_calls/a"] == 2
+    assert metrics["rollout/tool_calls/b"] == 1
+    assert metrics["rollout/new_root_rate"] == pytest.approx(1 / 3)
+    assert metrics["episodes/truncated_fraction"] == 0.5
+    assert metrics["response_length/max"] == 3
+    assert describe_play([]) == {"episodes/failed": 0}

@@ -1,0 +1,50 @@
+"""What was played, in numbers: lengths, failures, tool calls. Knows no algorithm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hyperrl.train.metrics import summarise
+from hyperrl.trajectory import Group, StopReason, Trajectory
+
+__all__ = ["describe_play"]
+
+
+def describe_play(groups: Sequence[Group]) -> dict[str, float]:
+    """Return metrics of every episode that was played, whether it is learned from or not."""
+    episodes = [trajectory for group in groups for trajectory in group]
+    turns = [turn for episode in episodes for turn in episode.turns]
+    if not turns:
+        return {"episodes/failed": float(sum(e.failure is not None for e in episodes))}
+    return {
+        "episodes/failed": float(sum(e.failure is not None for e in episodes)),
+        "episodes/truncated_fraction": sum(e.truncated for e in episodes) / len(episodes),
+        "response_length/clip_ratio": sum(map(_is_clipped, episodes)) / len(episodes),
+        "rollout/new_root_rate": sum(map(_extra_roots, episodes)) / len(turns),
+        "perf/total_num_tokens": float(sum(len(t.context_ids) + len(t.action_ids) for t in turns)),
+        **_tool_calls(episodes),
+        **summarise("episodes/turns", [len(e.turns) for e in episodes]),
+        **summarise("prompt_length", [len(e.turns[0].context_ids) for e in episodes if e.turns]),
+        **summarise("response_length", [_sampled_tokens(e) for e in episodes]),
+    }
+
+
+def _is_clipped(trajectory: Trajectory) -> bool:
+    return any(turn.sampled and turn.stop_reason is StopReason.LENGTH for turn in trajectory.turns)
+
+
+def _extra_roots(trajectory: Trajectory) -> int:
+    """Roots after the first of each seat: requests that rewrote history."""
+    seats = [turn.policy for turn in trajectory.turns if turn.parent is None]
+    return len(seats) - len(set(seats))
+
+
+def _sampled_tokens(trajectory: Trajectory) -> int:
+    return sum(len(turn.action_ids) for turn in trajectory.turns if turn.sampled)
+
+
+def _tool_calls(episodes: Sequence[Trajectory]) -> dict[str, float]:
+    records = (record for episode in episodes for event in episode.events for record in event.tool_calls)
+    statuses = Counter(record.status for record in records)
+    return {f"rollout/tool_calls/{status}": float(count) for status, count in sorted(statuses.items())}
