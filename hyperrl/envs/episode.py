@@ -53,7 +53,7 @@ class Episode:
         self.action = action
         self.turn += 1
         self._calls = ()
-        if type(action) is Action:
+        if isinstance(action, Action):
             self._answer = action.content
             self.stop_reason = action.stop_reason or StopReason.STOP
         else:

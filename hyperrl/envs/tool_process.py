@@ -25,7 +25,7 @@ from hyperrl.errors import EnvError
 __all__ = ["BlockingFunction", "call_blocking"]
 
 _START_LIMIT_S = 60.0
-_MOST_WORKERS = 8
+_FEWEST_WORKERS, _MOST_WORKERS = 4, 16  # tools that wait for a network should overlap even on one core
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from hyperrl.envs.tool_worker import serve; serve({handle})"
 
 
@@ -102,7 +102,7 @@ class _Workers:
     """Idle workers of this process and the threads that wait for busy ones."""
 
     def __init__(self) -> None:
-        size = min(_MOST_WORKERS, os.cpu_count() or 1)
+        size = max(_FEWEST_WORKERS, min(_MOST_WORKERS, os.cpu_count() or 1))
         self.threads = ThreadPoolExecutor(size, thread_name_prefix="hyperrl-tool")
         self._idle: list[_Worker] = []
         self._lock = threading.Lock()
