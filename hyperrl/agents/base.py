@@ -136,7 +136,7 @@ class EpisodeContext:
     async def step(self, action: Reply | str) -> Outcome:
         """Hand an action to the environment and record what comes back.
 
-        A :class:`Reply` belongs to its own turn; a text belongs to the turn that was answered last.
+        A :class:`Reply` belongs to its own turn; a text belongs to the ``train`` turn that was answered last.
         """
         if isinstance(action, Reply):
             turn, stop_reason = action.turn, action.stop_reason
@@ -148,8 +148,7 @@ class EpisodeContext:
                 content=action.message.get("content") or "",
             )
         else:
-            answered = self.recorder.forest.turns
-            turn, stop_reason = (answered[-1].index if answered else None), StopReason.STOP
+            turn, stop_reason = self.recorder.forest.last_train_turn(), StopReason.STOP
         started = perf_counter()
         self.stepping = True
         try:

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from hyperrl.errors import RolloutError
 from hyperrl.sampling import Message, ToolCall
 
-if TYPE_CHECKING:
-    from hyperrl.agents.rendering import ParsedAction
-
-__all__ = ["Canonical", "assistant_message", "canonical", "message_text", "same_message", "snapshot"]
+__all__ = [
+    "Canonical",
+    "Parsed",
+    "assistant_message",
+    "canonical",
+    "message_text",
+    "same_message",
+    "snapshot",
+]
 
 ROLES = {"developer": "system", "function": "tool"}
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
@@ -85,7 +90,26 @@ def message_text(message: Message) -> str:
     return json.dumps(content, default=str, sort_keys=True)
 
 
-def assistant_message(parsed: ParsedAction) -> dict[str, Any]:
+class Parsed(Protocol):
+    """An action, taken apart, whoever did it."""
+
+    @property
+    def content(self) -> str:
+        """What is neither reasoning nor a call."""
+        ...
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning; empty if there is none."""
+        ...
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Every attempted call, malformed ones too."""
+        ...
+
+
+def assistant_message(parsed: Parsed) -> dict[str, Any]:
     """Return the message that stands for a parsed action in the chat-completions shape.
 
     A call that could not be understood keeps its place, with what was written as its arguments, so

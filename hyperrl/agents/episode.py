@@ -154,10 +154,10 @@ class Episode:
         except LimitReached:
             return
         except Exception as error:  # noqa: BLE001  (one failing episode is a record, not a crash)
-            if isinstance(error, TimeoutError) and clock.expired():
-                self._recorder.budget.refuse(TruncationReason.WALL_CLOCK, "out of time")
-            elif not _only_limits(error):
+            if not (isinstance(error, TimeoutError) and clock.expired()) and not _only_limits(error):
                 self._fail(error)
+        if clock.expired():
+            self._recorder.budget.refuse(TruncationReason.WALL_CLOCK, "out of time")
 
     async def _reset(self, deadline: float | None) -> EpisodeContext:
         started = perf_counter()

@@ -138,9 +138,9 @@ class Forest:
             self._branched.add(turn.seat)
         self._last[turn.seat] = turn
 
-    def last(self, seat: str) -> RecordedTurn | None:
-        """Return the turn that ``seat`` answered last."""
-        return self._last.get(seat)
+    def last_train_turn(self) -> int | None:
+        """Return the index of the ``train`` turn that was answered last, of any seat."""
+        return next((turn.index for turn in reversed(self.turns) if turn.use == "train"), None)
 
     def find_parent(
         self, seat: str, messages: list[Message], tools: Sequence[ToolSchema]

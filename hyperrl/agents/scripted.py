@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hyperrl.agents.conversation import assistant_message
-from hyperrl.agents.rendering import ParsedAction, Renderer
 from hyperrl.envs.tool_calls import parse_tool_calls
 from hyperrl.errors import ContextOverflowError, SamplingError
 from hyperrl.sampling import Completion, Message, Reply, RequestKey, SamplingParams, ToolSchema
 from hyperrl.trajectory import StopReason
+
+if TYPE_CHECKING:
+    from hyperrl.agents.rendering import Renderer
 
 __all__ = ["ScriptedPolicy", "ScriptedSampler"]
 
@@ -103,10 +106,7 @@ class ScriptedPolicy:
         answered = sum(message.get("role") == "assistant" for message in messages)
         text = self._script(messages, tools) if callable(self._script) else _pick(self._script, answered)
         parts = parse_tool_calls(text, id_prefix=f"call_{answered}_")
-        parsed = ParsedAction(
-            content=parts.content, reasoning=parts.reasoning, tool_calls=parts.tool_calls, text=text
-        )
-        return Reply(message=assistant_message(parsed), text=text, tool_calls=parts.tool_calls)
+        return Reply(message=assistant_message(parts), text=text, tool_calls=parts.tool_calls)
 
 
 def _pick(replies: Sequence[str], number: int) -> str:

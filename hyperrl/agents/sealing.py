@@ -59,20 +59,19 @@ def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> t
 
     A call that no tool answered is recorded with its parse status, or as ``not_run``.
     """
-    outcomes = {step.turn: step.outcome for step in steps}
-    events = []
-    for turn in turns:
-        outcome = outcomes.get(turn.index)
-        records = outcome.tool_records if outcome is not None else ()
-        events.append(
-            Event(
-                turn=turn.index,
-                observation="\n\n".join(filter(None, map(message_text, turn.new_messages))),
-                action=turn.text,
-                tool_calls=records or tuple(map(_not_run, turn.tool_calls)),
-                stepped=outcome is not None,
-            )
+    stepped: dict[int | None, tuple[ToolRecord, ...]] = {}
+    for step in steps:
+        stepped[step.turn] = (*stepped.get(step.turn, ()), *step.outcome.tool_records)
+    events = [
+        Event(
+            turn=turn.index,
+            observation="\n\n".join(filter(None, map(message_text, turn.new_messages))),
+            action=turn.text,
+            tool_calls=stepped.get(turn.index) or tuple(map(_not_run, turn.tool_calls)),
+            stepped=turn.index in stepped,
         )
+        for turn in turns
+    ]
     if steps and steps[-1].outcome.observation and _is_last(turns, steps[-1]):
         events.append(Event(turn=None, observation=str(steps[-1].outcome.observation)))
     return tuple(events)
