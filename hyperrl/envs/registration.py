@@ -73,7 +73,7 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
         **kwargs: for the environment's constructor.
 
     Raises:
-        ConfigError: no such environment.
+        ConfigError: no such environment, or not with these arguments.
         EnvError: it is not a :class:`TextEnv`, or wears wrappers, which a rollout would not see.
     """
     from hyperrl.envs.core import TextEnv  # noqa: PLC0415  # registering must not import what it registers
@@ -87,7 +87,12 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
         raise ConfigError(
             f"there is no environment {env_id!r}; known are {', '.join(env_ids())}.{nearest(name, env_ids())}"
         ) from error
-    outer = gymnasium.make(name, disable_env_checker=True, **kwargs)
+    try:
+        outer = gymnasium.make(name, disable_env_checker=True, **kwargs)
+    except TypeError as error:
+        raise ConfigError(
+            f"{env_id} cannot be made with the arguments {kwargs}: {error.__cause__ or error}"
+        ) from error
     env: Any = outer
     while isinstance(env, gymnasium.Wrapper):
         if not isinstance(env, _PLAYED_THROUGH):

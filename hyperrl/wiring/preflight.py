@@ -9,6 +9,7 @@ from hyperrl.agents.rendering import Renderer, load_renderer
 from hyperrl.envs.registration import load_entry_points, make_env
 from hyperrl.errors import ConfigError, DataError
 from hyperrl.train.config import TrainConfig
+from hyperrl.train.device import resolve_device
 from hyperrl.train.models import ModelInfo, load_model_info
 
 __all__ = ["Checked", "check_run", "count_tasks"]
@@ -41,6 +42,7 @@ def check_run(config: TrainConfig) -> Checked:
     """
     load_entry_points()
     load_program(config.env.program)
+    resolve_device(config.model.device)
     model = load_model_info(config.model.path)
     renderer = load_renderer(config.model.path)
     train_tasks = count_tasks(config, config.env.train_split)
