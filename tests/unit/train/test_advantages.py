@@ -7,7 +7,7 @@ import statistics
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperrl.errors import InvariantError
@@ -39,6 +39,7 @@ def test_rewards_that_differ_only_by_rounding_are_equal():
     assert compute_group_advantages([1.0, 1.0 + 1e-7]).any()
 
 
+@settings(deadline=None)
 @given(rewards)
 def test_advantages_agree_with_plain_statistics(values):
     found = compute_group_advantages(values)
@@ -51,6 +52,7 @@ def test_advantages_agree_with_plain_statistics(values):
     assert abs(found.sum()) < 1e-6
 
 
+@settings(deadline=None)
 @given(rewards, st.randoms())
 def test_the_order_of_episodes_does_not_matter(values, random):
     order = list(range(len(values)))

@@ -101,6 +101,7 @@ def test_the_mask_never_looks_at_ids():
     assert segment.loss_mask.sum() == 4
 
 
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 50), min_size=1, max_size=40),
     budget=st.integers(1, 200),
@@ -123,6 +124,7 @@ def test_a_segment_longer_than_the_budget_is_alone():
     assert [part.tolist() for part in parts] == [[1], [2, 0]]
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1000), budget=st.integers(1, 100))
 def test_microbatches_predict_every_loss_token_once_from_the_token_before_it(seed, budget):
     episodes = [episode for group in random_groups(seed) for episode in group]
@@ -141,6 +143,7 @@ def test_microbatches_predict_every_loss_token_once_from_the_token_before_it(see
             assert target == segment.token_ids[position]
 
 
+@settings(deadline=None)
 @given(count=st.integers(1, 40), parts=st.integers(1, 8), seed=st.integers(0, 9))
 def test_minibatches_split_episodes_evenly_and_repeatably(count, parts, seed):
     split = split_minibatches(count, parts, entropy=(seed, 1, 2))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperrl.train.losses import compute_clipped_surrogate, compute_kl, token_weights
@@ -29,6 +29,7 @@ def masked_weights(mask, mode):
     return share if mode == "seq_mean_token_sum" else share / np.maximum(n, 1)
 
 
+@settings(deadline=None)
 @given(counts=lengths, width=st.integers(9, 12))
 @pytest.mark.parametrize("mode", MODES)
 def test_weights_agree_with_the_masked_formulation(mode, counts, width):
@@ -40,6 +41,7 @@ def test_weights_agree_with_the_masked_formulation(mode, counts, width):
     assert np.allclose(token_weights(episodes(counts), mode), expected, rtol=1e-15, atol=0)
 
 
+@settings(deadline=None)
 @given(counts=lengths, data=st.data())
 @pytest.mark.parametrize("mode", MODES)
 def test_weights_ignore_order_and_masked_episodes_exactly(mode, counts, data):
@@ -50,6 +52,7 @@ def test_weights_ignore_order_and_masked_episodes_exactly(mode, counts, data):
     assert np.array_equal(token_weights(3 * index + 1, mode), token_weights(index, mode))
 
 
+@settings(deadline=None)
 @given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=12))
 def test_weights_of_the_mean_modes_sum_to_one(counts):
     for mode in MODES[:2]:
@@ -96,6 +99,7 @@ def plain_loss(logprob, old, advantage, low, high):
 numbers = st.floats(-8, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(numbers, numbers, st.floats(-3, 3)), min_size=1, max_size=20))
 def test_the_surrogate_is_the_formula_token_by_token(rows):
     logprobs, old, advantages = (torch.tensor(c, dtype=torch.float64) for c in zip(*rows, strict=True))
