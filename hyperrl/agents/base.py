@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from hyperrl.envs.messages import Action, Observation
 from hyperrl.errors import ConfigError, nearest
 from hyperrl.sampling import Reply, ToolSchema
-from hyperrl.trajectory import StopReason
+from hyperrl.trajectory import RewardTerm, StopReason
 
 if TYPE_CHECKING:
     from hyperrl.agents.recorder import RecordedPolicy, Recorder
@@ -37,7 +37,7 @@ class AgentProgram(Protocol):
     """
 
     async def run(self, ctx: EpisodeContext) -> None:
-        """Play the episode of ``ctx`` until the environment has ended it.
+        """Play the episode of ``ctx`` until the environment has ended it, or end it with ``ctx.finish()``.
 
         Returning earlier leaves the episode without an end, which is recorded as a failure.
         """
@@ -78,6 +78,7 @@ class EpisodeContext:
         deadline: time of the running loop's clock at which the episode is cut; ``None`` is never.
         recorder: for more: side requests are ``recorder.policy(seat, use="side")``.
         steps: what reached the environment, in order.
+        late_terms: what the environment was asked to score without a step.
         stepping: a step was begun and has not returned, or it raised.
         step_s: seconds spent in the environment's steps.
     """
@@ -99,8 +100,10 @@ class EpisodeContext:
         self.deadline = deadline
         self.recorder = recorder
         self.steps: list[StepRecord] = []
+        self.late_terms: tuple[RewardTerm, ...] = ()
         self.stepping = False
         self.step_s = 0.0
+        self._finished = False
         self._workspace: Path | None = None
 
     @property
@@ -118,8 +121,8 @@ class EpisodeContext:
 
     @property
     def terminated(self) -> bool:
-        """Whether the environment has ended the episode."""
-        return bool(self.steps) and self.steps[-1].outcome.terminated
+        """Whether the episode has ended: by the environment, or by :meth:`finish`."""
+        return self._finished or (bool(self.steps) and self.steps[-1].outcome.terminated)
 
     @property
     def remaining_s(self) -> float | None:
@@ -161,6 +164,22 @@ class EpisodeContext:
         self.stepping = False
         self.steps.append(StepRecord(turn, outcome, stop_reason))
         return outcome
+
+    async def finish(self) -> None:
+        """End the episode and let the environment score it as it stands.
+
+        For programs whose work is not a final answer, such as files in a workspace.
+        """
+        await self.score()
+        self._finished = True
+
+    async def score(self) -> None:
+        """Let the environment score the episode as it stands; nothing can follow."""
+        try:
+            self.late_terms = await self.env.ascore()
+        except Exception as error:
+            self.recorder.faults.note(error, "reward")
+            raise
 
     def close(self) -> None:
         """Remove the workspace, if there is one."""

@@ -120,7 +120,6 @@ class Episode:
         self._ctx: EpisodeContext | None = None
         self._task_id = "" if plan.task is None else str(plan.task)
         self._failure: Failure | None = None
-        self._late_terms: tuple[RewardTerm, ...] = ()
         self._timings = {"reset_s": 0.0, "total_s": 0.0}
         self.error: BaseException | None = None
         self.clean = False
@@ -187,19 +186,16 @@ class Episode:
             self._fail(
                 EpisodeError(
                     "unfinished",
-                    "the program returned before the environment ended the episode and before any limit",
+                    "the program returned before the environment ended the episode and before any limit;"
+                    " it must hand in an answer with ctx.step, or call ctx.finish()",
                 )
             )
         elif ctx is not None and not ctx.stepping:
-            await self._score()
-
-    async def _score(self) -> None:
-        try:
-            async with asyncio.timeout(SCORING_GRACE_S):
-                self._late_terms = await self._env.ascore()
-        except Exception as error:  # noqa: BLE001  (an environment that cannot score is one failing episode)
-            self._recorder.faults.note(error, "reward")
-            self._fail(error)
+            try:
+                async with asyncio.timeout(SCORING_GRACE_S):
+                    await ctx.score()
+            except Exception as error:  # noqa: BLE001  (an environment that cannot score is one failing episode)
+                self._fail(error)
 
     def seal(self) -> Trajectory:
         """Return the record of the episode."""
@@ -231,7 +227,7 @@ class Episode:
                 turns=sealed,
                 final_context_ids=final_context_ids,
                 events=seal_events(turns, steps),
-                reward_terms=seal_reward_terms(steps, self._late_terms),
+                reward_terms=self._reward_terms(),
                 failure=self._failure,
                 **values,
             )
@@ -241,6 +237,13 @@ class Episode:
                 kind="invalid_trajectory", stage="policy", reason=f"{type(error).__name__}: {error}"
             )
             return Trajectory(failure=failure, **values)
+
+    def _reward_terms(self) -> tuple[RewardTerm, ...]:
+        ctx = self._ctx
+        if ctx is None:
+            return ()
+        last = ctx.steps[-1].turn if ctx.steps else self._recorder.forest.last_train_turn()
+        return seal_reward_terms(ctx.steps, [(last, term) for term in ctx.late_terms])
 
     def _truncation(self) -> TruncationReason | None:
         if self._cut_by_length():

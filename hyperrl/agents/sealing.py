@@ -78,14 +78,13 @@ def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> t
 
 
 def seal_reward_terms(
-    steps: Sequence[StepRecord], late_terms: Sequence[RewardTerm] = ()
+    steps: Sequence[StepRecord], late: Sequence[tuple[int | None, RewardTerm]] = ()
 ) -> tuple[RewardTerm, ...]:
-    """Return every reward term with the turn that earned it; ``late_terms`` belong to the last step."""
+    """Return every reward term with the turn that earned it; ``late`` ones were scored without a step."""
     earned = [(step.turn, term) for step in steps for term in step.outcome.reward_terms]
-    earned += [(steps[-1].turn if steps else None, term) for term in late_terms]
     return tuple(
         RewardTerm(name=term.name, score=term.score, weight=term.weight, turn=turn, error=term.error)
-        for turn, term in earned
+        for turn, term in (*earned, *late)
     )
 
 

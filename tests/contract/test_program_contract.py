@@ -115,6 +115,19 @@ def test_limits_hold_for_every_program() -> None:
     assert trajectory.metrics["new_roots_resampled"] == 2
 
 
+def test_a_program_may_end_the_episode_itself() -> None:
+    async def works_elsewhere(ctx: EpisodeContext) -> None:
+        await ctx.policy.respond(ctx.observation.messages)
+        (ctx.workspace / "result").write_text("done")
+        await ctx.finish()
+        assert ctx.terminated
+
+    trajectory = play(FunctionProgram("cli", works_elsewhere))
+    assert trajectory.failure is None
+    assert trajectory.terminated
+    assert [(term.name, term.score, term.turn) for term in trajectory.reward_terms] == [("said", 0.0, 0)]
+
+
 def test_seats_and_side_requests() -> None:
     trajectory = play(debate, ("pro", "contra"))
     assert [(turn.policy, turn.use) for turn in trajectory.turns] == [
