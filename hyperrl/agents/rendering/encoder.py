@@ -4,15 +4,16 @@ Chat templates mark roles with control tokens, and a plain encoder makes one of 
 like one, so a tool result could end its turn and speak as the system. Here the text of users, tools and
 environments is escaped first: a noncharacter goes after the first character of every control string.
 Added tokens match the raw text, so they no longer match there; the normalizer, which runs afterwards,
-deletes the noncharacter, so what is left encodes as ordinary text. On text without control strings the
-ids are those of the plain encoder.
+deletes the noncharacter, so what is left encodes as ordinary text. The ends of a text are guarded the same
+way where they could make a control string together with what a template writes next to them, as in
+``<parameter={{ name }}>``. On text without control strings the ids are those of the plain encoder.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,34 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
+class _Fragments:
+    """Parts of control strings, which a template could complete with its own text."""
+
+    def __init__(self, control: Iterable[str]) -> None:
+        strings = list(control)
+        self._longest = max(map(len, strings), default=0)
+        self._starts = frozenset(text[:i] for text in strings for i in range(1, len(text)))
+        self._ends = frozenset(text[i:] for text in strings for i in range(1, len(text)))
+        self._cores = frozenset(core for text in strings for core in _cores(text))
+
+    def guard(self, text: str) -> str:
+        """Return the text with :data:`ESCAPE` at an end that a template could complete.
+
+        White space at the ends does not count, since templates trim it.
+        """
+        body = text.strip()
+        if not body:
+            return text
+        start = len(text) - len(text.lstrip())
+        end = start + len(body)
+        lengths = range(1, min(self._longest, len(body)) + 1)
+        if any(body[-length:] in self._starts for length in lengths):
+            text = text[:end] + ESCAPE + text[end:]
+        if body in self._cores or any(body[:length] in self._ends for length in lengths):
+            text = text[:start] + ESCAPE + text[start:]
+        return text
+
+
 class SafeTokenizer:
     """A byte-level BPE tokenizer that tells trusted markup from untrusted text. Safe to share by threads.
 
@@ -58,6 +87,7 @@ class SafeTokenizer:
         self.named_tokens = {name: _content(config[name]) for name in _NAMED if config.get(name)}
         self.control_ids: dict[str, int] = {t["content"]: t["id"] for t in added if not _is_plain(t, source)}
         self._control = _control_pattern(self.control_ids)
+        self._fragments = _Fragments(self.control_ids)
         largest = max(self._added_bytes, default=-1)
         self.vocab_size: int = max(self._tokenizer.get_vocab_size(with_added_tokens=True), largest + 1)
         self.eos_id: int | None = self._named_id("eos_token")
@@ -80,7 +110,7 @@ class SafeTokenizer:
         Lone surrogates, which no encoder takes, and the two reserved noncharacters become U+FFFD.
         """
         clean = _UNCLEAN.sub("\ufffd", str.__str__(text))
-        return self._control.sub(lambda match: match[0] + ESCAPE, clean)
+        return self._fragments.guard(self._control.sub(lambda match: match[0] + ESCAPE, clean))
 
     def encode_text(self, text: str) -> list[int]:
         """Return the ids of untrusted text; none of them is a control token."""
@@ -150,13 +180,15 @@ def _build(spec: Mapping[str, Any], added: Sequence[Mapping[str, Any]], source: 
 
 
 def _is_plain(token: Mapping[str, Any], source: str) -> bool:
-    """Whether an added token is ordinary text: white space, or a single character."""
+    """Whether an added token is ordinary text: white space, a word, or a single character."""
     content = token["content"]
-    if content.isspace() or len(content) == 1:
-        if token.get("special") and not content.isspace():
-            raise ModelError(f"{source}: the special token {content!r} cannot be told from ordinary text")
+    if content.isspace():
         return True
-    return False
+    if len(content) > 1 and (token.get("special") or not content.replace(" ", "").isalnum()):
+        return False
+    if token.get("special"):
+        raise ModelError(f"{source}: the special token {content!r} cannot be told from ordinary text")
+    return True
 
 
 def _control_pattern(control: Iterable[str]) -> re.Pattern[str]:
@@ -166,6 +198,13 @@ def _control_pattern(control: Iterable[str]) -> re.Pattern[str]:
         rests.setdefault(text[0], []).append(re.escape(text[1:]))
     parts = [f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in rests.items()]
     return re.compile("|".join(parts) or "(?!)", re.DOTALL)
+
+
+def _cores(text: str) -> Iterator[str]:
+    """Yield the word in a control string, with and without the punctuation around it."""
+    word = re.search(r"\w(?:.*\w)?", text, re.DOTALL)
+    if word is not None:
+        yield from (text[i:j] for i in range(word.start() + 1) for j in range(word.end(), len(text) + 1))
 
 
 def _content(token: Any) -> str:

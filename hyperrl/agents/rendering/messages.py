@@ -25,6 +25,14 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
+_SCHEMA_KEYS = (
+    "type function name description parameters properties required items enum strict default format"
+)
+_SCHEMA_WORDS = frozenset(
+    (*_SCHEMA_KEYS.split(), "string", "number", "integer", "boolean", "object", "array")
+)
+"""Words of a tool schema that templates look up and compare; never escaped where they stand alone."""
+
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 
@@ -45,6 +53,10 @@ def prepare_tools(tools: Sequence[Any], escape: Escape) -> list[dict[str, Any]]:
         ToolDefinitionError: a schema is no function tool, or a control string stands where templates
             compare values.
     """
+
+    def escape_unless_word(text: str) -> str:
+        return text if text in _SCHEMA_WORDS else escape(text)
+
     prepared = []
     for tool in tools:
         function = tool.get("function") if isinstance(tool, Mapping) else None
@@ -53,9 +65,9 @@ def prepare_tools(tools: Sequence[Any], escape: Escape) -> list[dict[str, Any]]:
                 "a tool must look like {'type': 'function', 'function': {'name': ..., 'parameters': ...}},"
                 f" got {tool!r:.200}"
             )
-        _check_types(tool, function["name"], escape)
+        _check_types(tool, function["name"], escape_unless_word)
         try:
-            prepared.append(_escaped(tool, escape))
+            prepared.append(_escaped(tool, escape_unless_word))
         except TypeError as error:
             raise ToolDefinitionError(
                 f"tool {function['name']!r}: its schema is not JSON: {error}"
