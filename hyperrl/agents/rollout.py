@@ -116,7 +116,8 @@ class _Rollout:
                 for plan in first:
                     tasks.create_task(self._play_on(plan))
         except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+            first_error = group.exceptions[0]
+            raise first_error from first_error.__cause__
         finally:
             for key in list(self._attending):
                 await self._leave(key)

@@ -383,6 +383,15 @@ def test_a_batch_in_which_everything_fails_alike_is_an_error() -> None:
     assert isinstance(caught.value.__cause__, OSError)
 
 
+def test_an_observer_that_fails_ends_the_rollout() -> None:
+    def observe(trajectory: Trajectory) -> None:
+        raise OSError("disk full") from KeyError("why")
+
+    with pytest.raises(OSError, match="disk full") as caught:
+        play_all("Echo", 2, 2, on_episode=observe)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
 def test_unknown_environments_end_the_rollout() -> None:
     plan = EpisodePlan(key=EpisodeKey((0, 0), 0), env_id="hyperrl/SortDigit-v0")
     with pytest.raises(ConfigError, match="SortDigits-v0"):
