@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 from source_tree import ROOT
 
-# One worker runs them all, so that the environment is made once.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slim-install")]
+pytestmark = pytest.mark.slow
 
 TEST_TOOLS = ["hypothesis", "pytest", "pytest-timeout"]
 
 PLAY = """
 import importlib.util
-import sys
 
 import gymnasium as gym
 import hyperrl
@@ -32,7 +30,6 @@ assert (reward, terminated, truncated) == (1.0, True, False), (reward, terminate
 
 for name in ("torch", "transformers"):
     assert importlib.util.find_spec(name) is None, name
-assert not hasattr(sys, "real_prefix")
 print(hyperrl.__file__)
 """
 
@@ -46,25 +43,21 @@ def run(*command: object, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def build_wheel(folder: Path) -> Path:
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT, cwd=folder)
     [path] = folder.glob("*.whl")
     return path
 
 
-@pytest.fixture(scope="module")
-def slim_python(tmp_path_factory, wheel) -> Path:
-    folder = tmp_path_factory.mktemp("slim") / "venv"
+def make_slim_environment(folder: Path, wheel: Path) -> Path:
     run(sys.executable, "-m", "venv", folder, cwd=folder.parent)
     python = folder / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", wheel, *TEST_TOOLS, cwd=folder)
     return python
 
 
-def test_the_wheel_holds_the_packages_and_their_data(wheel):
-    names = zipfile.ZipFile(wheel).namelist()
+def test_the_wheel_holds_the_packages_and_their_data(tmp_path):
+    names = zipfile.ZipFile(build_wheel(tmp_path)).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"hyperrl", "hyperrl_tasks"}
     assert "hyperrl/py.typed" in names
@@ -73,31 +66,36 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel):
     assert {str(path.relative_to(data.parent)) for path in wanted} <= set(names)
 
 
-def test_an_episode_of_gsm8k_is_played_without_extras(slim_python, tmp_path):
-    where = run(slim_python, "-W", "error::DeprecationWarning:hyperrl", "-c", PLAY, cwd=tmp_path)
-    assert Path(where.strip()).is_relative_to(slim_python.parent.parent)
+@pytest.mark.timeout(600)
+def test_the_wheel_without_extras_plays_and_says_what_is_missing(tmp_path):
+    # One test, so that the environment is made once however the suite is spread over workers.
+    python = make_slim_environment(tmp_path / "venv", build_wheel(tmp_path))
+    check_an_episode(python, tmp_path)
+    check_the_environment_tests(python, tmp_path)
+    check_extra_is_named(python, "agents", "-c", "import hyperrl.agents.rendering.template")
+    train = ["-m", "hyperrl.cli", "train", ROOT / "configs" / "quickstart.yaml"]
+    check_extra_is_named(python, "train", *train)
 
 
-def test_the_environment_tests_pass_without_extras(slim_python, tmp_path):
-    for folder in ("tests", "examples"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    suites = [tmp_path / "tests" / "unit" / name for name in ("envs", "tasks")]
+def check_an_episode(python: Path, folder: Path) -> None:
+    where = run(python, "-W", "error::DeprecationWarning:hyperrl", "-c", PLAY, cwd=folder)
+    assert Path(where.strip()).is_relative_to(python.parent.parent)
+
+
+def check_the_environment_tests(python: Path, folder: Path) -> None:
+    for name in ("tests", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    suites = [folder / "tests" / "unit" / name for name in ("envs", "tasks")]
     report = run(
-        slim_python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *suites, cwd=tmp_path
+        python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *suites, cwd=folder
     )
     assert " passed" in report.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("command", "extra"),
-    [
-        (["-c", "import hyperrl.agents.rendering.template"], "agents"),
-        (["-m", "hyperrl.cli", "train", ROOT / "configs" / "quickstart.yaml"], "train"),
-    ],
-)
-def test_what_needs_an_extra_names_the_command(slim_python, tmp_path, command, extra):
-    done = subprocess.run([slim_python, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+def check_extra_is_named(python: Path, extra: str, *arguments: object) -> None:
+    command = [str(part) for part in (python, *arguments)]
+    done = subprocess.run(command, cwd=python.parent, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     shown = " ".join((done.stdout + done.stderr).split())
     assert f"pip install 'hyperrl[{extra}]'" in shown, shown
