@@ -100,20 +100,16 @@ def named_weights(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach() for name, tensor in {**named, **buffers}.items()}
 
 
-def install_weights(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Let ``model`` use ``tensors`` from now on and return the tensors that it used before.
-
-    Only references change hands: nothing is copied, and it takes the same moment at any size.
+def install_weights(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Copy ``tensors`` into ``model``.
 
     Args:
         model: the model.
-        tensors: all of :func:`named_weights`, in the same shapes, dtypes and device.
+        tensors: all of :func:`named_weights`, in the same shapes and dtypes.
     """
-    slots = {**dict(model.named_buffers()), **dict(model.named_parameters())}
-    before = {name: slots[name].data for name in tensors}
-    for name, tensor in tensors.items():
-        slots[name].data = tensor
-    return before
+    with torch.no_grad():
+        for name, target in named_weights(model).items():
+            target.copy_(tensors[name])
 
 
 def save_model(model: nn.Module, model_dir: Path | str, *, tokenizer_from: Path | str) -> Path:

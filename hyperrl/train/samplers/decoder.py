@@ -3,9 +3,9 @@
 Shapes: N rows, T prompt tokens, L cached positions, H hidden, Q query heads, K key/value heads,
 D head size, V vocabulary. A row's slot in the cache is its place in the batch.
 
-:class:`CachedDecoder` runs the modules of a llama- or qwen-shaped model itself: the same
-submodules and formulas as the model's own forward, without the cost of preparing masks, caches
-and outputs for each token, and with grouped query heads instead of repeated keys. In float64 its
+:class:`CachedDecoder` runs a llama- or qwen-shaped model itself: the same weights and formulas as
+the model's own forward, without the cost of preparing masks, caches and outputs for each token,
+and with grouped query heads instead of repeated keys. In float64 its
 logits round to the same float32 as the model's. :class:`UncachedDecoder` calls the model's own
 forward on whole sequences, for every other architecture.
 """
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hyperrl.train.samplers.kv_cache import KVCache
+from hyperrl.train.samplers.packed_layer import PackedLayer
 
 __all__ = ["CachedDecoder", "Decoder", "UncachedDecoder", "make_decoder"]
 
@@ -86,22 +87,28 @@ class CachedDecoder:
     def __init__(self, model: nn.Module) -> None:
         body: Any = model.get_submodule("model")
         config: Any = model.config
-        self._embed = body.embed_tokens
-        self._layers: list[Any] = list(body.layers)
-        self._norm = body.norm
-        self._rotary = body.rotary_emb
-        self._head = model.get_submodule("lm_head")
+        self._embedding: Tensor = body.embed_tokens.weight
+        self._layers = [PackedLayer.of(layer) for layer in body.layers]
+        self._norm: Tensor = body.norm.weight
+        self._head: Any = model.get_submodule("lm_head")
         self._sdpa = config._attn_implementation == "sdpa"
-        weight = self._embed.weight
-        attention = self._layers[0].self_attn
-        self._head_size = int(attention.head_dim)
-        self._device = weight.device
+        # For one query a row, plain products beat torch's fused attention on the CPU. It works in
+        # at least float32 inside, so in 16 bits plain products would round where it does not.
+        fast = self._embedding.device.type == "cpu" and self._embedding.dtype.itemsize >= 4
+        self._plain = fast or not self._sdpa
+        self._softmax_dtype = self._embedding.dtype if self._sdpa else torch.float32
+        self._head_size = int(body.layers[0].self_attn.head_dim)
+        self._heads = int(config.num_attention_heads)
+        self._kv_heads = int(config.num_key_value_heads)
+        self._device = self._embedding.device
+        self._rotary = body.rotary_emb
+        self._rotation: Tensor = self._embedding.new_empty((2, 0, 1, self._head_size))
         self._cache = KVCache(
             layers=len(self._layers),
-            heads=int(config.num_key_value_heads),
+            heads=self._kv_heads,
             head_size=self._head_size,
-            dtype=weight.dtype,
-            device=weight.device,
+            like=self._embedding,
+            turned=self._plain,
         )
 
     def prefill(self, sequences: Sequences, first_slot: int) -> Tensor:
@@ -125,14 +132,15 @@ class CachedDecoder:
         width = max(_MIN_KEYS, *lengths)
         ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in sequences], device=self._device)
         where = torch.tensor(slots, device=self._device)
-        hidden = self._embed(ids)
-        rotation = self._rotate_by(hidden, torch.arange(width, device=self._device)[None])
+        hidden = functional.embedding(ids, self._embedding)
+        rotation = self._rotations(width)[:, None, :width]
         mask = None if self._sdpa else _causal_mask(width, hidden)
         for index, layer in enumerate(self._layers):
-            query, key, value = self._project(layer, hidden, rotation)
-            self._cache.write_prompts(index, where, key, value)
-            attended = self._attend_prompts(layer.self_attn, query, key, value, mask)
-            hidden = self._finish_layer(layer, hidden, attended)
+            query, states = self._project(layer, hidden, rotation)
+            self._cache.write_prompts(index, where, states)
+            key, value = states.unbind(2)
+            attended = self._attend_prompts(query, key, value, mask, layer.scaling)
+            hidden = _finish_layer(layer, hidden, attended)
         last = torch.tensor(lengths, device=self._device) - 1
         return self._logits(hidden[torch.arange(len(lengths), device=self._device), last])
 
@@ -142,17 +150,17 @@ class CachedDecoder:
         ids = torch.tensor([s[-1] for s in sequences], device=self._device)
         positions = torch.tensor([len(s) - 1 for s in sequences], device=self._device)
         rows = torch.arange(count, device=self._device)
-        hidden = self._embed(ids)
-        rotation = self._rotate_by(hidden, positions)
+        hidden = functional.embedding(ids, self._embedding)
+        rotation = self._rotations(longest)[:, positions]
         visible = torch.arange(longest, device=self._device) <= positions[:, None]
         mask = torch.zeros(count, 1, 1, longest, dtype=hidden.dtype, device=self._device)
         mask.masked_fill_(~visible[:, None, None], torch.finfo(hidden.dtype).min)
         for index, layer in enumerate(self._layers):
-            query, key, value = self._project(layer, hidden, rotation)
-            self._cache.append(index, rows, positions, key, value)
+            query, states = self._project(layer, hidden, rotation)
+            self._cache.append(index, rows, positions, states)
             keys, values = self._cache.read(index, count, longest)
-            attended = self._attend_cached(layer.self_attn, query, keys, values, mask)
-            hidden = self._finish_layer(layer, hidden, attended)
+            attended = self._attend_cached(query, keys, values, mask, layer.scaling)
+            hidden = _finish_layer(layer, hidden, attended)
         return self._logits(hidden)
 
     def move(self, source: int, target: int, length: int) -> None:
@@ -161,31 +169,31 @@ class CachedDecoder:
     def clear(self) -> None:
         self._cache.clear()
 
-    def _rotate_by(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [..., 1, D] for ``positions`` [...]."""
-        flat = positions if positions.ndim == 2 else positions[:, None]
-        cos, sin = self._rotary(hidden, flat)
-        return (cos[..., None, :], sin[..., None, :]) if positions.ndim == 2 else (cos, sin)
+    def _rotations(self, positions: int) -> Tensor:
+        """Cosine and sine [2, P, 1, D] of the rotary embedding for at least the first ``positions``."""
+        known = self._rotation.shape[1]
+        if positions > known:
+            index = torch.arange(max(positions, 2 * known, 256), device=self._device)
+            rotation: Tensor = torch.cat(self._rotary(self._embedding, index[None]))
+            self._rotation = rotation[:, :, None]
+        return self._rotation
 
-    def _project(
-        self, layer: Any, hidden: Tensor, rotation: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated query [..., Q, D] and key [..., K, D], and value [..., K, D]."""
-        attention = layer.self_attn
-        normed = layer.input_layernorm(hidden)
-        shape = (*hidden.shape[:-1], -1, self._head_size)
-        query = attention.q_proj(normed).view(shape)
-        key = attention.k_proj(normed).view(shape)
-        value = attention.v_proj(normed).view(shape)
-        if hasattr(attention, "q_norm"):
-            query, key = attention.q_norm(query), attention.k_norm(key)
-        heads = [query.shape[-2], key.shape[-2]]
-        both = _rotate(torch.cat((query, key), dim=-2), *rotation)
-        query, key = torch.split_with_sizes(both, heads, dim=-2)
-        return query, key, value
+    def _project(self, layer: PackedLayer, hidden: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotated query [..., Q, D]; rotated key and value [..., 2, K, D]."""
+        normed = _normalise(hidden, layer.input_norm, layer.epsilon)
+        projected = functional.linear(normed, layer.query_key_value, layer.query_key_value_bias)
+        projected = projected.view(*hidden.shape[:-1], -1, self._head_size)
+        rotated = projected[..., : self._heads + self._kv_heads, :]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            norms = (layer.query_norm.expand(self._heads, -1), layer.key_norm.expand(self._kv_heads, -1))
+            weight = torch.cat(norms)
+            rotated.copy_(_normalise(rotated, weight, layer.epsilon))
+        _rotate_(rotated, rotation[0], rotation[1])
+        states = projected[..., self._heads :, :].view(*hidden.shape[:-1], 2, self._kv_heads, self._head_size)
+        return projected[..., : self._heads, :], states
 
     def _attend_prompts(
-        self, attention: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
     ) -> Tensor:
         """Causal attention [N, T, H] of query [N, T, Q, D] over key and value [N, T, K, D]."""
         groups = query.shape[2] // key.shape[2]
@@ -193,33 +201,28 @@ class CachedDecoder:
         key = key.transpose(1, 2).repeat_interleave(groups, dim=1)
         value = value.transpose(1, 2).repeat_interleave(groups, dim=1)
         if mask is None:
-            mixed = functional.scaled_dot_product_attention(
-                query, key, value, is_causal=query.shape[2] > 1, scale=attention.scaling
-            )
+            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
         else:
-            mixed = _eager_attention(query, key, value, mask, attention.scaling)
+            mixed = _plain_attention(query * scaling, key, value, mask, self._softmax_dtype)
         return mixed.transpose(1, 2).flatten(2)
 
     def _attend_cached(
-        self, attention: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float
     ) -> Tensor:
         """Attention [N, H] of one query [N, Q, D] a row over keys and values [N, K, L, D]."""
         count, heads = keys.shape[:2]
         grouped = query.reshape(count, heads, -1, self._head_size)
-        if self._sdpa:
-            mixed = functional.scaled_dot_product_attention(
-                grouped, keys, values, attn_mask=mask, scale=attention.scaling
-            )
+        if self._plain:
+            mixed = _plain_attention(grouped * scaling, keys, values, mask, self._softmax_dtype)
         else:
-            mixed = _eager_attention(grouped, keys, values, mask, attention.scaling)
+            mixed = functional.scaled_dot_product_attention(
+                grouped, keys, values, attn_mask=mask, scale=scaling
+            )
         return mixed.reshape(count, -1)
 
-    def _finish_layer(self, layer: Any, hidden: Tensor, attended: Tensor) -> Tensor:
-        hidden = hidden + layer.self_attn.o_proj(attended)
-        return cast(Tensor, hidden + layer.mlp(layer.post_attention_layernorm(hidden)))
-
     def _logits(self, hidden: Tensor) -> Tensor:
-        return cast(Tensor, self._head(self._norm(hidden)))
+        normed = _normalise(hidden, self._norm, self._layers[0].epsilon)
+        return functional.linear(normed, self._head.weight, self._head.bias)
 
 
 class UncachedDecoder:
@@ -272,15 +275,32 @@ def _causal_mask(width: int, like: Tensor) -> Tensor:
     return full.triu(1)
 
 
-def _rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding in the half-split layout of llama."""
+def _rotate_(states: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Rotary position embedding in the half-split layout of llama, in place."""
     half = states.shape[-1] // 2
     turned = torch.cat((-states[..., half:], states[..., :half]), dim=-1)
-    return states * cos + turned * sin
+    states.mul_(cos).add_(turned.mul_(sin))
 
 
-def _eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
-    """Softmax attention in plain operations, with the softmax in float32 as transformers does it."""
-    scores = torch.matmul(query, key.transpose(-1, -2)) * scaling + mask
-    weights = functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    return torch.matmul(weights, value)
+def _plain_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, softmax_dtype: torch.dtype
+) -> Tensor:
+    """Softmax attention of a scaled query in plain operations; transformers' eager attention takes a float32 softmax."""
+    scores = torch.matmul(query, key.transpose(-1, -2)).add_(mask)
+    weights = functional.softmax(scores, dim=-1, dtype=softmax_dtype)
+    return torch.matmul(weights.to(query.dtype), value)
+
+
+def _normalise(states: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Root-mean-square norm over the last dimension, computed in float32 as transformers does it."""
+    wide = states if states.dtype == torch.float32 else states.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
+    return weight * (wide if states.dtype == torch.float32 else wide.to(states.dtype))
+
+
+def _finish_layer(layer: PackedLayer, hidden: Tensor, attended: Tensor) -> Tensor:
+    """Hidden [..., H] after the attention's output and the feed-forward block."""
+    hidden = hidden + functional.linear(attended, layer.output.weight, layer.output.bias)
+    normed = _normalise(hidden, layer.post_norm, layer.epsilon)
+    gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+    return hidden + functional.linear(layer.activation(gate) * up, layer.down.weight, layer.down.bias)

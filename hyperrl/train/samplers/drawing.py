@@ -68,7 +68,7 @@ def draw(
 
 def _invert(logprobs: Tensor, uniforms: Tensor) -> Tensor:
     """Ids [N]: the first whose cumulative probability exceeds ``uniforms`` [N] of the whole."""
-    return _search(logprobs.double().exp().cumsum(dim=-1), uniforms)
+    return _search(logprobs.exp().cumsum(dim=-1, dtype=torch.float64), uniforms)
 
 
 def _search(cumulative: Tensor, uniforms: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def _search(cumulative: Tensor, uniforms: Tensor) -> Tensor:
 
 def _invert_truncated(logprobs: Tensor, uniforms: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """Like ``_invert`` over the tokens that top-k, then top-p keep."""
-    ordered, order = logprobs.double().exp().sort(dim=-1, descending=True, stable=True)
+    ordered, order = logprobs.exp().double().sort(dim=-1, descending=True, stable=True)
     size = ordered.shape[1]
     top_k = torch.tensor([min(p.top_k or size, size) for p in params], device=logprobs.device)
     ordered.masked_fill_(torch.arange(size, device=logprobs.device) >= top_k[:, None], 0)

@@ -179,11 +179,8 @@ class TorchSampler:
                 f"policy version {staged.manifest.version} was not verified; call verify before commit"
             )
 
-        def swap() -> None:
-            self._spare = install_weights(self._model, staged.memory)
-
-        self._thread.install(staged.manifest.version, swap)
-        self._served, self._staged = staged.manifest, None
+        self._thread.install(staged.manifest.version, lambda: install_weights(self._model, staged.memory))
+        self._served, self._spare, self._staged = staged.manifest, staged.memory, None
 
     def abort(self) -> None:
         if self._staged is not None:

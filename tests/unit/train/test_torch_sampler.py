@@ -485,14 +485,15 @@ def test_weights_that_overflow_fail_the_request_and_not_the_sampler(model_dir):
 
 def test_an_exception_while_decoding_fails_its_requests_and_hangs_nobody(model_dir):
     sampler = make_sampler(model_dir)
-    layer = sampler._model.get_submodule("model.layers.1.mlp")
-    failing = layer.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(MemoryError("no memory")))
+    mlp = sampler._model.get_submodule("model.layers.1.mlp")
+    weight = mlp.down_proj.weight.data
 
     async def body():
+        mlp.down_proj.weight.data = weight[:, :5]
         ends = await asyncio.gather(*(ask(sampler, i) for i in range(3)), return_exceptions=True)
-        failing.remove()
+        mlp.down_proj.weight.data = weight
         return ends, await ask(sampler, 0)
 
     ends, after = run(body, sampler)
-    assert all(type(end) is SamplingError and "memory ran out" in str(end) for end in ends)
+    assert all(type(end) is SamplingError and "decoding failed: RuntimeError" in str(end) for end in ends)
     assert isinstance(after, Completion)
