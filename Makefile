@@ -10,13 +10,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# Pinned and installed first: left to a dependency, pip may settle on a newer or larger build of torch. Where the
-# index offers builds for several devices, choose with TORCH and PIP_EXTRA_INDEX_URL, for instance
-#   make venv PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+# Pinned and installed first: left to a dependency, pip may settle on a newer or larger build of torch.
 TORCH ?= torch==2.13.0
 
 # Two workers with one thread each: on small machines threads only get in each other's way.
 WORKERS ?= 2
+
+HYPERRL := $(BIN)/python -m hyperrl.cli
+SEED ?= 0
+RUN ?= runs/quickstart
+QUICKSTART = --set run.seed=$(SEED) --set run.dir=$(RUN) --set run.overwrite=true \
+  --set sft.start=$(RUN)/random --set model.path=$(RUN)/warm
+GSM8K ?= ../shared/data/gsm8k
 
 .PHONY: venv test check quickstart real clean
 
@@ -38,12 +43,18 @@ test: venv
 check: venv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) scripts/check
 
+# A random model, a short supervised warm start, then GRPO. `make quickstart SEED=1` draws everything anew.
 quickstart: venv
-	$(BIN)/python -m hyperrl.cli quickstart $(ARGS)
+	$(HYPERRL) models init $(RUN)/random --seed $(SEED) --overwrite
+	$(HYPERRL) sft configs/quickstart.yaml $(QUICKSTART)
+	$(HYPERRL) train configs/quickstart.yaml $(QUICKSTART) $(ARGS)
 
+# Real GSM8K rows by path: `make real GSM8K=/path/to/gsm8k` with train.parquet and test.parquet in it.
 real: venv
-	$(BIN)/python -m hyperrl.cli models fetch smollm2-135m
-	$(BIN)/python -m hyperrl.cli train configs/gsm8k_smollm2.yaml $(ARGS)
+	@test -f '$(GSM8K)/train.parquet' || { echo "make real needs GSM8K=/path/to/gsm8k with train.parquet and test.parquet" >&2; exit 2; }
+	model=$$($(HYPERRL) models fetch smollm2-135m) && \
+	$(HYPERRL) train configs/gsm8k_smollm2.yaml --set model.path="$$model" --set run.overwrite=true \
+	  --set 'env.kwargs.path=$(GSM8K)/{split}.parquet' $(ARGS)
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -80,6 +80,9 @@ class MissingExtraError(HyperrlError, ImportError):
             f"{package} is needed for this and is not installed. Run: pip install 'hyperrl[{extra}]'"
         )
 
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return type(self), (self.package, self.extra)
+
 
 class EnvError(HyperrlError):
     """An environment is defined or used wrongly."""

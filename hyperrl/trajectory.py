@@ -28,6 +28,7 @@ __all__ = [
     "Event",
     "Failure",
     "Group",
+    "GroupId",
     "RewardTerm",
     "StopReason",
     "ToolRecord",
@@ -40,6 +41,7 @@ __all__ = [
 Ids = NDArray[np.int32]
 Logprobs = NDArray[np.float32]
 GroupId = tuple[int, int]
+"""``(epoch, data position)``: names the task that the episodes of a group play."""
 
 NOT_SAMPLED = -1
 """Policy version of a token that no published policy drew (gold text, a remote endpoint)."""
@@ -54,7 +56,10 @@ class StopReason(StrEnum):
 
 
 class TruncationReason(StrEnum):
-    """Why we cut an episode that its task had not ended."""
+    """Why we cut an episode short.
+
+    An action cut by its token limit is still scored, so such an episode may count as terminated too.
+    """
 
     MAX_TURNS = "max_turns"
     MAX_TOKENS = "max_tokens"
@@ -305,6 +310,13 @@ class Trajectory:
             return NotImplemented
         return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
 
+    def __repr__(self) -> str:
+        """Name the episode; its arrays would fill pages."""
+        return (
+            f"<Trajectory {self.env_id} task {self.task_id!r} group {self.group_id}"
+            f" sample {self.sample_index}: {len(self.turns)} turns, reward {self.reward}>"
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain = {k: dict(v) if isinstance(v, MappingProxyType) else v for k, v in values.items()}
@@ -323,6 +335,9 @@ class Group:
         if strangers:
             raise TrajectoryError(f"group {self.group_id} holds a trajectory of {strangers[0]}")
 
+    def __repr__(self) -> str:
+        return f"<Group {self.group_id}: {len(self.trajectories)} trajectories>"
+
     def __iter__(self) -> Iterator[Trajectory]:
         return iter(self.trajectories)
 
@@ -339,13 +354,20 @@ def _rebuild(values: dict[str, Any]) -> Trajectory:
     return Trajectory(**values)
 
 
+_RECORDS = (Event, Failure, RewardTerm, ToolRecord)
+
+
 def _same(left: object, right: object) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
     if isinstance(left, float) and isinstance(right, float):
         return np.float64(left).tobytes() == np.float64(right).tobytes()
-    if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, tuple | list) and type(left) is type(right):
+        return len(left) == len(cast("Sequence[object]", right)) and all(
+            map(_same, left, cast("Sequence[object]", right))
+        )
+    if isinstance(left, _RECORDS) and type(left) is type(right):
+        return all(_same(getattr(left, f.name), getattr(right, f.name)) for f in dataclasses.fields(left))
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
     return bool(left == right)

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app"]
+from hyperrl.cli.options import require_training
+
+__all__ = ["app", "fetch", "init"]
 
 app = typer.Typer(help="Get a model directory to start from.", no_args_is_help=True)
 
@@ -22,6 +24,7 @@ def init(
 
     Example: hyperrl models init models/tiny --seed 0
     """
+    require_training()
     from hyperrl.wiring.models import init_tiny_model
 
     typer.echo(f"wrote {init_tiny_model(path, seed=seed, overwrite=overwrite)}")
@@ -36,6 +39,7 @@ def fetch(
 
     Example: hyperrl models fetch smollm2-135m
     """
+    require_training()
     from hyperrl.wiring.models import fetch_pretrained_model
 
     typer.echo(fetch_pretrained_model(name, cache=cache))

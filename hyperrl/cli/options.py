@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
 
-from hyperrl.errors import ConfigError
+from hyperrl.errors import ConfigError, MissingExtraError
 
-__all__ = ["ConfigPath", "EnvArguments", "Overrides", "parse_env_arguments"]
+__all__ = ["ConfigPath", "EnvArguments", "Overrides", "parse_env_arguments", "require_training"]
 
 ConfigPath = Annotated[Path, typer.Argument(help="YAML config; configs/ has examples.")]
 Overrides = Annotated[
@@ -39,3 +40,13 @@ def parse_env_arguments(pairs: list[str] | None) -> dict[str, Any]:
         except yaml.YAMLError as error:
             raise ConfigError(f"--env-arg {pair!r}: the value is not YAML: {error}") from error
     return arguments
+
+
+def require_training() -> None:
+    """Say how to install what training needs, before anything else is looked at.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+    """
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "train")

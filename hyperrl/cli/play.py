@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hyperrl.cli.display import make_display
-from hyperrl.cli.options import ConfigPath, Overrides
+from hyperrl.cli.options import ConfigPath, Overrides, require_training
 
 if TYPE_CHECKING:
     from hyperrl.train.config import TrainConfig
@@ -31,6 +31,7 @@ def evaluate(
 
     Example: hyperrl eval configs/quickstart.yaml --model runs/quickstart/model
     """
+    require_training()
     from hyperrl.cli.report import print_evaluation
     from hyperrl.wiring.saved_model import evaluate_model
 
@@ -58,6 +59,7 @@ def rollout(
 
     Example: hyperrl rollout configs/quickstart.yaml --set rollout.groups=2 --out episodes
     """
+    require_training()
     from hyperrl.cli.report import print_episode, print_rollout
     from hyperrl.wiring.saved_model import roll_out
 

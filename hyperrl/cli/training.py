@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hyperrl.cli.display import make_display
-from hyperrl.cli.options import ConfigPath, Overrides
+from hyperrl.cli.options import ConfigPath, Overrides, require_training
 
 __all__ = ["sft", "train"]
 
@@ -21,6 +21,7 @@ def sft(config: ConfigPath, set_: Overrides = None) -> None:
 
     Example: hyperrl sft configs/quickstart.yaml --set sft.steps=50
     """
+    require_training()
     from hyperrl.train.config import load_config
     from hyperrl.wiring.sft import run_warm_start
 
@@ -46,6 +47,7 @@ def train(
 
     Example: hyperrl train configs/quickstart.yaml --set run.seed=1 --set run.dir=runs/seed1
     """
+    require_training()
     from hyperrl.cli.report import print_summary
     from hyperrl.train.config import load_config
     from hyperrl.wiring.preflight import check_run

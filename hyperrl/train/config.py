@@ -25,6 +25,7 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "SamplerConfig",
+    "Section",
     "SftConfig",
     "TrainConfig",
     "dump_config",

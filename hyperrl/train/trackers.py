@@ -1,29 +1,18 @@
-"""Where metrics go: a JSON line for each iteration, and a line for people to read."""
+"""Where metrics go: a JSON line for each iteration."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from hyperrl.train.metrics import find_metric
 
-__all__ = ["ConsoleTracker", "JsonlTracker", "MetricsLogger", "Tracker"]
-
-CONSOLE_METRICS = (
-    "critic/rewards/mean",
-    "validation/sampled_success",
-    "validation/greedy_success",
-    "actor/entropy",
-    "actor/grad_norm",
-    "consistency/logprob_diff_max",
-    "timing_s/step",
-)
-"""What the console shows, in this order, where an iteration has it."""
+__all__ = ["JsonlTracker", "MetricsLogger", "Tracker"]
 
 
 class Tracker(Protocol):
@@ -68,26 +57,6 @@ def _is_torn(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read() != b"\n"
-
-
-class ConsoleTracker:
-    """Writes one short line for each iteration.
-
-    Args:
-        write: takes the line, without its end.
-        names: the metrics that are shown where present, in this order.
-    """
-
-    def __init__(self, write: Callable[[str], None], names: Sequence[str] = CONSOLE_METRICS) -> None:
-        self._write = write
-        self._names = tuple(names)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        shown = [f"{name} {metrics[name]:.4g}" for name in self._names if name in metrics]
-        self._write("  ".join([f"step {step:>4}", *shown]))
-
-    def close(self) -> None:
-        pass
 
 
 class MetricsLogger:

@@ -42,6 +42,11 @@ def check_run(config: TrainConfig) -> Checked:
     """
     load_entry_points()
     load_program(config.env.program)
+    if config.model.dtype == "bfloat16":
+        raise ConfigError(
+            "model.dtype bfloat16 is for evaluation and rollouts: small updates of bfloat16 weights round"
+            " to nothing. Train with float32"
+        )
     resolve_device(config.model.device)
     model = load_model_info(config.model.path)
     renderer = load_renderer(config.model.path)
@@ -68,11 +73,16 @@ def count_tasks(config: TrainConfig, split: str) -> int:
 
 
 def _check_context(config: TrainConfig, model: ModelInfo, renderer: Renderer) -> None:
-    """The first prompt of the first task and a full answer must fit into the model's context."""
+    """The first prompt of the first task and a full answer must fit into the model's context.
+
+    Rendering it also shows that the template can offer the environment's tools.
+    """
     env = make_env(config.env.id, **{**config.env.kwargs, "split": config.env.train_split})
     try:
         observation, _ = env.reset(seed=config.run.seed, options={"task": 0})
-        prompt = len(renderer.first(list(observation.messages), list(env.tools)))
+        prompt = len(renderer.first(observation.messages, env.tools))
+        if env.tools:
+            renderer.prove(("tool",))
     finally:
         env.close()
     needed = prompt + config.rollout.max_tokens

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import secret_env
 
 from hyperrl.errors import (
     ConfigError,
@@ -29,7 +30,6 @@ from hyperrl.wiring.display import Silent
 from hyperrl.wiring.saved_model import evaluate_model, roll_out
 from hyperrl.wiring.sft import run_warm_start
 from hyperrl.wiring.training import run_training
-import secret_env
 
 TIMINGS = ("timing_s/", "perf/")
 
@@ -238,7 +238,7 @@ def test_a_folder_belongs_to_one_run_at_a_time(make_run) -> None:
     ):
         run_training(config, Silent())
     run_training(config, Silent())
-    with pytest.raises(RunDirectoryError, match="run.overwrite=true"):
+    with pytest.raises(RunDirectoryError, match=r"run\.overwrite=true"):
         run_training(config, Silent())
     again = config.model_copy(update={"run": config.run.model_copy(update={"overwrite": True})})
     assert run_training(again, Silent()).result.iterations == 2

@@ -46,12 +46,14 @@ def test_a_missing_extra_names_the_command():
     assert isinstance(error, ImportError)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "MissingExtraError"])
+@pytest.mark.parametrize("name", NAMES)
 def test_exceptions_survive_pickling(name):
-    error = getattr(errors, name)("what is wrong: 3")
+    arguments = ("torch", "train") if name == "MissingExtraError" else ("what is wrong: 3",)
+    error = getattr(errors, name)(*arguments)
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is type(error)
     assert back.args == error.args
+    assert str(back) == str(error)
 
 
 @pytest.mark.parametrize(

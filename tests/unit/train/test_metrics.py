@@ -13,7 +13,7 @@ import pytest
 
 from hyperrl.errors import ConfigError
 from hyperrl.train.metrics import METRICS, find_metric, metrics_page, reduce_metrics, summarise
-from hyperrl.train.trackers import CONSOLE_METRICS, ConsoleTracker, JsonlTracker, MetricsLogger
+from hyperrl.train.trackers import JsonlTracker, MetricsLogger
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,7 +28,6 @@ def test_every_row_is_complete_and_named_alike():
         assert re.fullmatch(r"[a-z]\w*(/[a-z]\w*)+(/<[a-z]+>)?", name), name
         assert metric.unit
         assert metric.meaning.endswith("."), name
-    assert set(CONSOLE_METRICS) <= set(METRICS)
 
 
 def test_a_family_takes_any_word_but_no_path():
@@ -99,10 +98,3 @@ def test_a_killed_process_loses_nothing_it_logged(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
     assert done.returncode == -9
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == list(range(50))
-
-
-def test_the_console_line_shows_what_there_is():
-    lines = []
-    with MetricsLogger([ConsoleTracker(lines.append)]) as logger:
-        logger.log(12, {"timing_s/step": 1.23456, "critic/rewards/mean": 0.5, "actor/lr": 1.0})
-    assert lines == ["step   12  critic/rewards/mean 0.5  timing_s/step 1.235"]
