@@ -27,7 +27,9 @@ __all__ = ["CachedDecoder", "Decoder", "UncachedDecoder", "make_decoder"]
 
 _LOG = logging.getLogger(__name__)
 _CACHED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
-_PREFILL_TOKENS = 8192
+_PREFILL_TOKENS = {"cpu": 1024}
+"""Most prompt tokens read in one go: on the CPU what the caches hold, and little padding."""
+_PREFILL_TOKENS_ELSEWHERE = 8192
 _MIN_KEYS = 16
 """Shortest row of attention weights. The CPU softmax adds up rows of fewer numbers than a vector
 register holds in another order, so a sequence would change its bits when it grows past that."""
@@ -108,7 +110,6 @@ class CachedDecoder:
             heads=self._kv_heads,
             head_size=self._head_size,
             like=self._embedding,
-            turned=self._plain,
         )
 
     def prefill(self, sequences: Sequences, first_slot: int) -> Tensor:
@@ -117,7 +118,7 @@ class CachedDecoder:
         places: list[int] = [first.setdefault(tuple(s), i) for i, s in enumerate(sequences)]
         unique = sorted(first.values(), key=lambda i: (-len(sequences[i]), i))
         logits: dict[int, Tensor] = {}
-        for chunk in _chunks(unique, sequences):
+        for chunk in _chunks(unique, sequences, self._device):
             rows = self._prefill_chunk([sequences[i] for i in chunk], [first_slot + i for i in chunk])
             logits.update(zip(chunk, rows, strict=True))
         for source in unique:
@@ -237,7 +238,9 @@ class UncachedDecoder:
 
     def decode(self, sequences: Sequences) -> Tensor:
         order = list(range(len(sequences)))
-        rows = [self._forward([sequences[i] for i in chunk]) for chunk in _chunks(order, sequences)]
+        rows = [
+            self._forward([sequences[i] for i in chunk]) for chunk in _chunks(order, sequences, self._device)
+        ]
         return torch.cat(rows)
 
     def move(self, source: int, target: int, length: int) -> None:
@@ -256,13 +259,14 @@ class UncachedDecoder:
         return cast(Tensor, logits[rows, lengths.to(self._device) - 1])
 
 
-def _chunks(order: Sequence[int], sequences: Sequences) -> list[list[int]]:
+def _chunks(order: Sequence[int], sequences: Sequences, device: torch.device) -> list[list[int]]:
     """Cut ``order`` so that no chunk, padded to its longest row, exceeds the token budget."""
+    budget = _PREFILL_TOKENS.get(device.type, _PREFILL_TOKENS_ELSEWHERE)
     chunks: list[list[int]] = []
     width = 0
     for index in order:
         width = max(width, len(sequences[index]))
-        if not chunks or width * (len(chunks[-1]) + 1) > _PREFILL_TOKENS:
+        if not chunks or width * (len(chunks[-1]) + 1) > budget:
             chunks.append([])
             width = len(sequences[index])
         chunks[-1].append(index)
@@ -285,7 +289,7 @@ def _rotate_(states: Tensor, cos: Tensor, sin: Tensor) -> None:
 def _plain_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, softmax_dtype: torch.dtype
 ) -> Tensor:
-    """Softmax attention of a scaled query in plain operations; transformers' eager attention takes a float32 softmax."""
+    """Softmax attention of a scaled query in plain operations; eager attention has a float32 softmax."""
     scores = torch.matmul(query, key.transpose(-1, -2)).add_(mask)
     weights = functional.softmax(scores, dim=-1, dtype=softmax_dtype)
     return torch.matmul(weights.to(query.dtype), value)

@@ -22,16 +22,13 @@ class KVCache:
         heads: key/value heads.
         head_size: numbers per head.
         like: a tensor with the dtype and device of what is cached.
-        turned: keep the positions of a number side by side in memory, which a plain product with
-            few queries reads twice as fast; otherwise the numbers of a position.
     """
 
-    def __init__(self, *, layers: int, heads: int, head_size: int, like: Tensor, turned: bool) -> None:
+    def __init__(self, *, layers: int, heads: int, head_size: int, like: Tensor) -> None:
         self._layers = layers
         self._heads = heads
         self._head_size = head_size
         self._like = like
-        self._turned = turned
         self._slots = 0
         self._positions = 0
         self._store: list[Tensor] = []
@@ -75,11 +72,9 @@ class KVCache:
         self._store = [self._empty(0, 0) for _ in range(self._layers)]
 
     def _empty(self, slots: int, positions: int) -> Tensor:
-        """Room for keys and values, indexed [2, S, K, P, D] whatever the order in memory."""
+        """Room for keys and values, [2, S, K, P, D]."""
         # Zeros, not uninitialised memory: masked positions are multiplied by a probability of 0,
         # and 0 times NaN would be NaN.
-        if self._turned:
-            return self._like.new_zeros(2, slots, self._heads, self._head_size, positions).transpose(3, 4)
         return self._like.new_zeros(2, slots, self._heads, positions, self._head_size)
 
 
