@@ -229,12 +229,13 @@ def _load_config(directory: Path, attention: str) -> Any:
 
 def _guarded(directory: Path, make: Any) -> Any:
     """Call ``make`` with ``AutoModelForCausalLM`` and turn what goes wrong into a ModelError."""
+    from safetensors import SafetensorError  # noqa: PLC0415 - heavy
     from transformers import AutoModelForCausalLM  # noqa: PLC0415 - heavy
 
     try:
         with _no_progress_bar():
             return make(AutoModelForCausalLM)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         if memory_exhausted(error):
             raise
         raise ModelError(f"the model in {str(directory)!r} cannot be used: {error}") from error
