@@ -250,13 +250,16 @@ class UncachedDecoder:
         """Nothing is cached."""
 
     def _forward(self, sequences: Sequences) -> Tensor:
-        lengths = torch.tensor([len(s) for s in sequences])
-        width = int(lengths.max())
+        """Right-padded, and without a padding mask: a causal model sees no padding from the left of it.
+
+        With a sliding window a mask would leave padded rows nothing to look at, hence NaN.
+        """
+        lengths = [len(s) for s in sequences]
+        width = max(_MIN_KEYS, *lengths)
         ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in sequences], device=self._device)
-        mask = (torch.arange(width) < lengths[:, None]).long().to(self._device)
-        logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        logits = self._model(input_ids=ids, use_cache=False).logits
         rows = torch.arange(len(sequences), device=self._device)
-        return cast(Tensor, logits[rows, lengths.to(self._device) - 1])
+        return cast(Tensor, logits[rows, torch.tensor(lengths, device=self._device) - 1])
 
 
 def _chunks(order: Sequence[int], sequences: Sequences, device: torch.device) -> list[list[int]]:

@@ -121,24 +121,72 @@ def test_decoding_gives_the_logprobs_of_a_full_forward(model_dir, dtype, limit, 
     assert [len(c.action_ids) for c in completions] == [3 + i * 7 % 20 for i in range(16)]
 
 
-def test_an_architecture_without_a_cached_decoder_uses_its_own_forward(tmp_path, caplog):
-    from transformers import GPT2Config, GPT2LMHeadModel
+FAMILY_SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 96,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
 
-    config = GPT2Config(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=2)
+
+def make_family(directory, name, **options):
+    """Save a random model of a transformers family whose norms and biases are not trivial."""
+    import transformers
+
     torch.manual_seed(0)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    model = load_model(tmp_path, dtype=torch.float64, device=CPU)
-    sampler = TorchSampler(tmp_path, dtype=torch.float64, max_batch=3)
+    config = getattr(transformers, f"{name}Config")(**FAMILY_SIZES, **options)
+    model = getattr(transformers, f"{name}ForCausalLM")(config)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, 1.0, 0.2)
+    model.save_pretrained(directory)
+
+
+def check_exactness(directory, **options):
+    model = load_model(directory, dtype=torch.float64, device=CPU, **options)
+    sampler = TorchSampler(directory, dtype=torch.float64, max_batch=3, **options)
     Publisher([sampler]).publish(0, named_weights(model))
+    prompts = [[token % 64 for token in prompt_of(i)] for i in range(6)]
 
     async def body():
-        prompts = [[t % 64 for t in prompt_of(i)] for i in range(6)]
-        return prompts, await asyncio.gather(*(ask(sampler, i, prompt=p) for i, p in enumerate(prompts)))
+        return await asyncio.gather(*(ask(sampler, i, prompt=p) for i, p in enumerate(prompts)))
 
-    prompts, completions = run(body, sampler)
-    assert "without a key/value cache" in caplog.text
-    for prompt, completion in zip(prompts, completions, strict=True):
+    for prompt, completion in zip(prompts, run(body, sampler), strict=True):
         assert torch.equal(rescored(model, prompt, completion), torch.tensor(completion.logprobs))
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("Llama", {"attention_bias": True, "mlp_bias": True}),
+        ("Mistral", {"sliding_window": None}),
+        ("Qwen2", {"rope_parameters": YARN}),
+        ("Qwen3", {"head_dim": 16}),
+    ],
+)
+def test_each_cached_family_is_exact(tmp_path, caplog, name, options, attention):
+    make_family(tmp_path, name, **options)
+    check_exactness(tmp_path, attention=attention)
+    assert "without a key/value cache" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("Mistral", {"sliding_window": 8}), ("Gemma2", {"head_dim": 8})]
+)
+def test_other_architectures_use_their_own_forward(tmp_path, caplog, name, options):
+    make_family(tmp_path, name, **options)
+    check_exactness(tmp_path)
+    assert "without a key/value cache" in caplog.text
 
 
 def test_it_satisfies_its_contracts(model_dir):
