@@ -154,8 +154,9 @@ class DecodeBatch:
                 continue
             ended.append(end)
             self._remove(slot)
-        if ended and not self._rows:
-            self._decoder.clear()
+        if any(isinstance(end.result, SamplingError) for end in ended):
+            # What a failed row left in the cache may be NaN, which no mask keeps from its neighbours.
+            self.forget_cache()
         return ended
 
     def _remove(self, slot: int) -> None:

@@ -103,6 +103,7 @@ class CachedDecoder:
         self._heads = int(config.num_attention_heads)
         self._kv_heads = int(config.num_key_value_heads)
         self._device = self._embedding.device
+        self._norm_of_head = torch.tensor([0] * self._heads + [1] * self._kv_heads, device=self._device)
         self._rotary = body.rotary_emb
         self._rotation: Tensor = self._embedding.new_empty((2, 0, 1, self._head_size))
         self._cache = KVCache(
@@ -153,9 +154,10 @@ class CachedDecoder:
         rows = torch.arange(count, device=self._device)
         hidden = functional.embedding(ids, self._embedding)
         rotation = self._rotations(longest)[:, positions]
-        visible = torch.arange(longest, device=self._device) <= positions[:, None]
-        mask = torch.zeros(count, 1, 1, longest, dtype=hidden.dtype, device=self._device)
-        mask.masked_fill_(~visible[:, None, None], torch.finfo(hidden.dtype).min)
+        hidden_keys = torch.arange(longest, device=self._device) > positions[:, None]
+        mask = hidden.new_zeros(count, self._kv_heads, longest)
+        mask.masked_fill_(hidden_keys[:, None], torch.finfo(hidden.dtype).min)
+        mask = mask.view(-1, 1, longest)
         for index, layer in enumerate(self._layers):
             query, states = self._project(layer, hidden, rotation)
             self._cache.append(index, rows, positions, states)
@@ -185,9 +187,8 @@ class CachedDecoder:
         projected = functional.linear(normed, layer.query_key_value, layer.query_key_value_bias)
         projected = projected.view(*hidden.shape[:-1], -1, self._head_size)
         rotated = projected[..., : self._heads + self._kv_heads, :]
-        if layer.query_norm is not None and layer.key_norm is not None:
-            norms = (layer.query_norm.expand(self._heads, -1), layer.key_norm.expand(self._kv_heads, -1))
-            weight = torch.cat(norms)
+        if layer.head_norms is not None:
+            weight = layer.head_norms.index_select(0, self._norm_of_head)
             rotated.copy_(_normalise(rotated, weight, layer.epsilon))
         _rotate_(rotated, rotation[0], rotation[1])
         states = projected[..., self._heads :, :].view(*hidden.shape[:-1], 2, self._kv_heads, self._head_size)
@@ -204,22 +205,29 @@ class CachedDecoder:
         if mask is None:
             mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
         else:
-            mixed = _plain_attention(query * scaling, key, value, mask, self._softmax_dtype)
+            scores = torch.matmul(query * scaling, key.transpose(-1, -2)).add_(mask)
+            weights = functional.softmax(scores, dim=-1, dtype=self._softmax_dtype)
+            mixed = torch.matmul(weights.to(query.dtype), value)
         return mixed.transpose(1, 2).flatten(2)
 
     def _attend_cached(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float
     ) -> Tensor:
-        """Attention [N, H] of one query [N, Q, D] a row over keys and values [N, K, L, D]."""
-        count, heads = keys.shape[:2]
-        grouped = query.reshape(count, heads, -1, self._head_size)
+        """Attention [N, H] of one query [N, Q, D] a row over keys and values [N * K, L, D]."""
+        grouped = query.reshape(len(keys), -1, self._head_size)
         if self._plain:
-            mixed = _plain_attention(grouped * scaling, keys, values, mask, self._softmax_dtype)
+            scores = torch.baddbmm(mask, grouped, keys.transpose(1, 2), alpha=scaling)
+            weights = functional.softmax(scores, dim=-1, dtype=self._softmax_dtype)
+            mixed = torch.bmm(weights.to(query.dtype), values)
         else:
+            rows = (len(query), self._kv_heads)
+            grouped, keys, values, mask = (
+                tensor.view(*rows, *tensor.shape[1:]) for tensor in (grouped, keys, values, mask)
+            )
             mixed = functional.scaled_dot_product_attention(
                 grouped, keys, values, attn_mask=mask, scale=scaling
             )
-        return mixed.reshape(count, -1)
+        return mixed.reshape(len(query), -1)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         normed = _normalise(hidden, self._norm, self._layers[0].epsilon)
@@ -286,16 +294,7 @@ def _rotate_(states: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Rotary position embedding in the half-split layout of llama, in place."""
     half = states.shape[-1] // 2
     turned = torch.cat((-states[..., half:], states[..., :half]), dim=-1)
-    states.mul_(cos).add_(turned.mul_(sin))
-
-
-def _plain_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, softmax_dtype: torch.dtype
-) -> Tensor:
-    """Softmax attention of a scaled query in plain operations; eager attention has a float32 softmax."""
-    scores = torch.matmul(query, key.transpose(-1, -2)).add_(mask)
-    weights = functional.softmax(scores, dim=-1, dtype=softmax_dtype)
-    return torch.matmul(weights.to(query.dtype), value)
+    states.mul_(cos).addcmul_(turned, sin)
 
 
 def _normalise(states: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -50,8 +50,7 @@ def draw(
         truncation; at temperature 0 the most likely id, reported at temperature 1. The logprob of a
         row whose logits are not finite is not finite.
     """
-    temperatures = torch.tensor([p.temperature or 1.0 for p in params], device=logits.device)
-    logprobs = torch.log_softmax(logits.float() / temperatures[:, None], dim=-1)
+    logprobs = torch.log_softmax(_divided(logits.float(), params), dim=-1)
     targets = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
     ids = _invert(logprobs, targets)
     cut = [i for i, p in enumerate(params) if p.truncates and p.temperature > 0]
@@ -64,6 +63,13 @@ def draw(
         ids[rows] = logprobs[rows].argmax(dim=-1)
     chosen = logprobs.gather(1, ids[:, None])[:, 0]
     return ids.tolist(), chosen.tolist()
+
+
+def _divided(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    temperatures = [p.temperature or 1.0 for p in params]
+    if all(temperature == 1 for temperature in temperatures):
+        return logits
+    return logits / torch.tensor(temperatures, device=logits.device)[:, None]
 
 
 def _invert(logprobs: Tensor, uniforms: Tensor) -> Tensor:

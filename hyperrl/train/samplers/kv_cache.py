@@ -55,9 +55,9 @@ class KVCache:
         self._store[layer][:, rows, :, positions] = states
 
     def read(self, layer: int, rows: int, length: int) -> tuple[Tensor, Tensor]:
-        """Keys and values: views [N, K, P, D] of the first ``rows`` slots."""
-        keys, values = self._store[layer][:, :rows, :, :length]
-        return keys, values
+        """Keys and values: views [N * K, P, D] of the first ``rows`` slots."""
+        both = self._store[layer].flatten(1, 2)[:, : rows * self._heads, :length]
+        return both[0], both[1]
 
     def copy(self, source: int, targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` positions of slot ``source`` into each of ``targets``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ __all__ = ["PackedLayer"]
 class PackedLayer:
     """A llama- or qwen-shaped layer, ready for few large products instead of many small ones.
 
-    Query, key and value become row ranges of one matrix, as do gate and up. The module's own
+    Query, key and value become row ranges of one matrix, as do gate and up; the norms of query and
+    key heads become the two rows of ``head_norms``. The module's own
     parameters become views of those ranges, so there is one copy of each number: who writes into
     the parameters, as a publication does, changes what is decoded with. Assigning other tensors to
     them would not.
@@ -25,8 +26,7 @@ class PackedLayer:
     input_norm: Tensor
     query_key_value: Tensor
     query_key_value_bias: Tensor | None
-    query_norm: Tensor | None
-    key_norm: Tensor | None
+    head_norms: Tensor | None
     output: nn.Linear
     post_norm: Tensor
     gate_up: Tensor
@@ -45,8 +45,7 @@ class PackedLayer:
             input_norm=layer.input_layernorm.weight,
             query_key_value=_packed([module.weight for module in projections]),
             query_key_value_bias=_packed([module.bias for module in projections]),
-            query_norm=attention.q_norm.weight if hasattr(attention, "q_norm") else None,
-            key_norm=attention.k_norm.weight if hasattr(attention, "k_norm") else None,
+            head_norms=_head_norms(attention),
             output=attention.o_proj,
             post_norm=layer.post_attention_layernorm.weight,
             gate_up=_packed([mlp.gate_proj.weight, mlp.up_proj.weight]),
@@ -56,6 +55,14 @@ class PackedLayer:
             scaling=float(attention.scaling),
             epsilon=float(layer.input_layernorm.variance_epsilon),
         )
+
+
+def _head_norms(attention: Any) -> Tensor | None:
+    """The weights [2, D] that query and key heads are normalised with; None where they are not."""
+    if not hasattr(attention, "q_norm"):
+        return None
+    norms = [attention.q_norm.weight, attention.k_norm.weight]
+    return cast(Tensor, _packed(norms).view(2, -1))
 
 
 def _packed(parameters: Sequence[Tensor | None]) -> Any:
