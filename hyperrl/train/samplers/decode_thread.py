@@ -129,12 +129,16 @@ class DecodeThread:
                 self._changed.notify_all()
 
     def _run(self) -> None:
-        with torch.inference_mode():
-            while self._await_work():
-                self._step()
-        with self._changed:
-            given_up = [*self._batch.drop_all(), *self._admission.drain()]
-        self._deliver([_closed(request) for request in given_up])
+        try:
+            with torch.inference_mode():
+                while self._await_work():
+                    self._step()
+        finally:  # also if this thread itself fails: nobody must wait for it in vain
+            with self._changed:
+                self._closed, self._stepping = True, False
+                given_up = [*self._batch.drop_all(), *self._admission.drain()]
+                self._changed.notify_all()
+            self._deliver([_closed(request) for request in given_up])
 
     def _await_work(self) -> bool:
         """Wait until a step is due and let requests join; False when closed."""

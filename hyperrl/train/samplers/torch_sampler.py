@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ class TorchSampler:
         """While entered, the episode is live: a wave waits for its request or for its end."""
         return self._attend(episode)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _attend(self, episode: EpisodeKey) -> AsyncIterator[None]:
         self._thread.enter(episode)
         try:
@@ -236,13 +237,10 @@ class TorchSampler:
 
     def _deliver(self, ended: list[Ended]) -> None:
         """On the decode thread: hand results to the event loop that waits for them."""
-        if not ended:
-            return
-        loop = ended[0].request.future.get_loop()
-        try:
-            loop.call_soon_threadsafe(self._finish, ended, loop)
-        except RuntimeError:  # the loop is closed, so nobody waits
-            return
+        for loop in {end.request.future.get_loop() for end in ended}:
+            own = [end for end in ended if end.request.future.get_loop() is loop]
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
+                loop.call_soon_threadsafe(self._finish, own, loop)
 
     def _finish(self, ended: list[Ended], loop: asyncio.AbstractEventLoop) -> None:
         for end in ended:

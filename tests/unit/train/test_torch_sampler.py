@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -545,3 +546,29 @@ def test_an_exception_while_decoding_fails_its_requests_and_hangs_nobody(model_d
     ends, after = run(body, sampler)
     assert all(type(end) is SamplingError and "decoding failed: RuntimeError" in str(end) for end in ends)
     assert isinstance(after, Completion)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_fails_takes_nobody_with_it(model_dir):
+    sampler = make_sampler(model_dir, max_batch=1)
+
+    def fail(_count):
+        raise RuntimeError("admission is broken")
+
+    async def body():
+        first = asyncio.ensure_future(ask(sampler, 0, prompt=[5], max_tokens=CONTEXT))
+        await decoding_begins(sampler)
+        second = asyncio.ensure_future(ask(sampler, 1))
+        sampler._thread._admission.take = fail
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    ends = run(body, sampler)
+    assert [type(end) for end in ends] == [SamplerClosedError] * 2
+
+
+def test_requests_of_several_event_loops_are_answered_on_their_own(model_dir):
+    sampler = make_sampler(model_dir, admission="immediate")
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda i: asyncio.run(ask(sampler, i, max_tokens=9)), range(3)))
+    sampler.close()
+    assert [len(completion.action_ids) for completion in found] == [9, 9, 9]
