@@ -77,9 +77,11 @@ async def ask(sampler, position, *, prompt=None, seed=None, **params):
     )
 
 
-async def decoding_begins(sampler):
+async def held_while_decoding(sampler):
+    """Wait until a row has its first tokens, then hold the sampler there."""
     while not sampler.decoding:  # noqa: ASYNC110 - another thread brings it about
         await asyncio.sleep(0)
+    sampler.pause()
 
 
 def run(body, sampler):
@@ -303,13 +305,17 @@ def test_immediate_requests_join_while_others_decode(model_dir):
 
     async def body():
         long = asyncio.ensure_future(ask(sampler, 0, prompt=[5], max_tokens=CONTEXT))
-        await decoding_begins(sampler)
-        await ask(sampler, 1, max_tokens=1)
-        joined_while_decoding = not long.done()
-        await long
-        return joined_while_decoding
+        await held_while_decoding(sampler)
+        short = asyncio.ensure_future(ask(sampler, 1, max_tokens=1))
+        await asyncio.sleep(0.01)
+        sampler.resume()
+        ended = []
+        long.add_done_callback(lambda _: ended.append("long"))
+        short.add_done_callback(lambda _: ended.append("short"))
+        await asyncio.gather(long, short)
+        return ended
 
-    assert run(body, sampler)
+    assert run(body, sampler) == ["short", "long"]
 
 
 def test_stop_ids_end_the_action_and_belong_to_it(model_dir):
@@ -398,13 +404,11 @@ def test_a_publication_changes_rows_on_their_way(model_dir):
     prompt = prompt_of(3, 20)
 
     async def body():
-        loop = asyncio.get_running_loop()
         tasks = [
             asyncio.ensure_future(ask(sampler, i, prompt=prompt, seed=i, max_tokens=70)) for i in range(3)
         ]
-        await decoding_begins(sampler)
-        await asyncio.sleep(0.01)
-        await loop.run_in_executor(None, Publisher([sampler]).publish, 1, new)
+        await held_while_decoding(sampler)
+        await asyncio.get_running_loop().run_in_executor(None, Publisher([sampler]).publish, 1, new)
         return await asyncio.gather(*tasks)
 
     completions = run(body, sampler)
@@ -476,12 +480,13 @@ def test_cancelling_frees_the_place_of_a_request(model_dir):
 
     async def body():
         decoding = asyncio.ensure_future(ask(sampler, 0, prompt=[5], max_tokens=CONTEXT))
-        await decoding_begins(sampler)
+        await held_while_decoding(sampler)
         waiting = asyncio.ensure_future(ask(sampler, 1))
         await asyncio.sleep(0)
         waiting.cancel()
         decoding.cancel()
         cancelled = await asyncio.gather(decoding, waiting, return_exceptions=True)
+        sampler.resume()
         return cancelled, await ask(sampler, 2)
 
     cancelled, after = run(body, sampler)
@@ -495,8 +500,10 @@ def test_a_cancelled_row_does_not_hold_up_the_next_wave(model_dir):
     async def body():
         async with sampler.attend(EpisodeKey((0, 0), 0)):
             gone = asyncio.ensure_future(ask(sampler, 0, prompt=[5], max_tokens=CONTEXT))
-            await decoding_begins(sampler)
+            await held_while_decoding(sampler)
             gone.cancel()
+            await asyncio.sleep(0)
+            sampler.resume()
             return await ask(sampler, 0)
 
     assert isinstance(run(body, sampler), Completion)
@@ -507,7 +514,7 @@ def test_closing_fails_what_waits_and_what_comes_later(model_dir):
 
     async def body():
         tasks = [asyncio.ensure_future(ask(sampler, i, prompt=[5], max_tokens=CONTEXT)) for i in range(3)]
-        await decoding_begins(sampler)
+        await held_while_decoding(sampler)
         await sampler.aclose()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
         with pytest.raises(SamplerClosedError, match="closed"):
@@ -557,9 +564,11 @@ def test_a_thread_that_fails_takes_nobody_with_it(model_dir):
 
     async def body():
         first = asyncio.ensure_future(ask(sampler, 0, prompt=[5], max_tokens=CONTEXT))
-        await decoding_begins(sampler)
+        await held_while_decoding(sampler)
         second = asyncio.ensure_future(ask(sampler, 1))
+        await asyncio.sleep(0)
         sampler._thread._admission.take = fail
+        sampler.resume()
         return await asyncio.gather(first, second, return_exceptions=True)
 
     ends = run(body, sampler)
