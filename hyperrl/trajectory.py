@@ -11,6 +11,7 @@ that the policy saw. Every invariant is checked once, when the trajectory is bui
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ __all__ = [
 
 Ids = NDArray[np.int32]
 Logprobs = NDArray[np.float32]
+_IDS, _LOGPROBS = np.dtype(np.int32), np.dtype(np.float32)
 GroupId = tuple[int, int]
 """``(epoch, data position)``: names the task that the episodes of a group play."""
 
@@ -245,11 +247,7 @@ class Trajectory:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "turns", _sealed_turns(self.turns))
-        put(
-            self,
-            "final_context_ids",
-            _sealed(self.final_context_ids, np.int32, "final_context_ids"),
-        )
+        put(self, "final_context_ids", _sealed(self.final_context_ids, _IDS, "final_context_ids"))
         for name in ("env_kwargs", "reset_options", "metrics", "timings"):
             put(self, name, MappingProxyType(dict(getattr(self, name))))
         _check_outcome(self)
@@ -319,8 +317,10 @@ class Trajectory:
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        plain = {k: dict(v) if isinstance(v, MappingProxyType) else v for k, v in values.items()}
-        return _rebuild, (plain,)
+        plain: dict[str, Any] = {
+            k: dict(v) if isinstance(v, MappingProxyType) else v for k, v in values.items()
+        }
+        return functools.partial(Trajectory, **plain), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,10 +350,6 @@ class Group:
         return tuple(t for t in self.trajectories if t.usable)
 
 
-def _rebuild(values: dict[str, Any]) -> Trajectory:
-    return Trajectory(**values)
-
-
 _RECORDS = (Event, Failure, RewardTerm, ToolRecord)
 
 
@@ -363,9 +359,8 @@ def _same(left: object, right: object) -> bool:
     if isinstance(left, float) and isinstance(right, float):
         return np.float64(left).tobytes() == np.float64(right).tobytes()
     if isinstance(left, tuple | list) and type(left) is type(right):
-        return len(left) == len(cast("Sequence[object]", right)) and all(
-            map(_same, left, cast("Sequence[object]", right))
-        )
+        other = cast("Sequence[object]", right)
+        return len(left) == len(other) and all(map(_same, left, other))
     if isinstance(left, _RECORDS) and type(left) is type(right):
         return all(_same(getattr(left, f.name), getattr(right, f.name)) for f in dataclasses.fields(left))
     if isinstance(left, Mapping) and isinstance(right, Mapping):
@@ -373,13 +368,13 @@ def _same(left: object, right: object) -> bool:
     return bool(left == right)
 
 
-def _sealed(values: object, dtype: type[np.generic], name: str) -> NDArray[Any]:
+def _sealed(values: object, dtype: np.dtype[Any], name: str, turn: int | None = None) -> NDArray[Any]:
     """Return ``values`` as a read-only one-dimensional array of ``dtype``; copies only if needed."""
     array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=dtype)
-    if array.ndim != 1 or (array.size and array.dtype != dtype):
+    if array.ndim != 1 or (array.dtype != dtype and array.size):
+        where = name if turn is None else f"turn {turn}: {name}"
         raise TrajectoryError(
-            f"{name} must be a one-dimensional {np.dtype(dtype).name} array,"
-            f" got shape {array.shape} of {array.dtype}"
+            f"{where} must be a one-dimensional {dtype.name} array, got shape {array.shape} of {array.dtype}"
         )
     if array.dtype != dtype:
         array = array.astype(dtype)
@@ -390,22 +385,45 @@ def _sealed(values: object, dtype: type[np.generic], name: str) -> NDArray[Any]:
     return array
 
 
+def _sealed_turn(turn: Turn, index: int) -> Turn:
+    """Return the turn itself where its arrays are sealed already, as those of a rollout are."""
+    context = _sealed(turn.context_ids, _IDS, "context_ids", index)
+    action = _sealed(turn.action_ids, _IDS, "action_ids", index)
+    versions = _sealed(turn.policy_versions, _IDS, "policy_versions", index)
+    drawn = turn.behavior_logprobs
+    logprobs = None if drawn is None else _sealed(drawn, _LOGPROBS, "behavior_logprobs", index)
+    same = context is turn.context_ids and action is turn.action_ids and versions is turn.policy_versions
+    if same and logprobs is drawn:
+        return turn
+    return dataclasses.replace(
+        turn, context_ids=context, action_ids=action, policy_versions=versions, behavior_logprobs=logprobs
+    )
+
+
 def _sealed_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    sealed: list[Turn] = []
+    sealed = tuple([_sealed_turn(turn, index) for index, turn in enumerate(turns)])
+    if sealed and not _surely_valid(sealed):
+        for index, turn in enumerate(sealed):
+            _check_turn(turn, f"turn {index}")
+            _check_lineage(turn, index, sealed)
+    return sealed
+
+
+def _surely_valid(turns: Sequence[Turn]) -> bool:
+    """Whether all turns were sampled by one version and keep every invariant, decided at once."""
     for index, turn in enumerate(turns):
-        where = f"turn {index}"
-        arrays = {
-            name: _sealed(getattr(turn, name), np.int32, f"{where}: {name}")
-            for name in ("context_ids", "action_ids", "policy_versions")
-        }
-        logprobs = turn.behavior_logprobs
-        if logprobs is not None:
-            logprobs = _sealed(logprobs, np.float32, f"{where}: behavior_logprobs")
-        new = dataclasses.replace(turn, behavior_logprobs=logprobs, **cast(Any, arrays))
-        _check_turn(new, where)
-        _check_lineage(new, index, sealed)
-        sealed.append(new)
-    return tuple(sealed)
+        logprobs, parent, count = turn.behavior_logprobs, turn.parent, len(turn.action_ids)
+        if logprobs is None or len(logprobs) != count or len(turn.policy_versions) != count:
+            return False
+        in_order = parent is None or 0 <= parent < index
+        if not in_order or turn.use == "context" or not 0 <= turn.temperature < math.inf:
+            return False
+    ids = np.concatenate([part for turn in turns for part in (turn.context_ids, turn.action_ids)])
+    versions = np.concatenate([turn.policy_versions for turn in turns])
+    drawn = np.concatenate([cast(Logprobs, turn.behavior_logprobs) for turn in turns])
+    version = versions.min() if versions.size else NOT_SAMPLED
+    plain = version >= 0 and versions.max() == version and ids.min() >= 0
+    return bool(plain and drawn.min() > -math.inf and drawn.max() <= 0)  # NaN fails either comparison
 
 
 def _check_turn(turn: Turn, where: str) -> None:

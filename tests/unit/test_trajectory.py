@@ -212,6 +212,29 @@ def test_a_broken_episode_is_refused(values, message):
         episode(turn(), **values)
 
 
+@pytest.mark.parametrize("place", [0, 7, 19])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"context_ids": ids(3, -1)},
+        {"action_ids": ids(-1, 2)},
+        {"behavior_logprobs": np.array([-0.5, math.nan], np.float32)},
+        {"behavior_logprobs": np.array([-math.inf, -0.5], np.float32)},
+        {"behavior_logprobs": np.array([-0.5, 1e-6], np.float32)},
+        {"behavior_logprobs": np.zeros(3, np.float32)},
+        {"policy_versions": ids(0, -1)},
+        {"policy_versions": ids(1, 0)},
+        {"temperature": math.nan},
+        {"parent": 19},
+    ],
+)
+def test_one_broken_turn_among_many_is_refused_and_named(place, values):
+    turns = [turn(i - 1 if i else None) for i in range(20)]
+    turns[place] = dataclasses.replace(turns[place], **values)
+    with pytest.raises(TrajectoryError, match=f"turn {place}: "):
+        episode(*turns)
+
+
 def test_versions_of_different_seats_and_paths_are_independent():
     forest = [turn(versions=(5,)), turn(0, (1,), policy="judge"), turn(versions=(2,)), turn(2, (3,))]
     assert len(episode(*forest).turns) == 4
