@@ -165,6 +165,11 @@ class OptimizerConfig(Section):
     """Largest gradient norm; larger gradients are scaled down."""
     warmup_steps: Whole = 0
     """Optimizer steps over which the learning rate rises linearly from 0."""
+    decay_steps: Whole = 0
+    """Optimizer steps, counted from the first, at whose end the rate has fallen linearly to
+    ``lr * final_lr_fraction``; 0 keeps it."""
+    final_lr_fraction: Fraction = 0.1
+    """What is left of the learning rate after ``decay_steps``."""
 
 
 class ConsistencyConfig(Section):

@@ -54,9 +54,19 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the next update: rises linearly, full from update ``warmup_steps`` on."""
-        warmup = self.config.warmup_steps
-        return self.config.lr * min(1.0, (self._applied_steps + 1) / warmup if warmup else 1.0)
+        """Learning rate of the next update; only applied updates advance the schedule.
+
+        With n the number of the update, from 1: ``lr * n / warmup_steps`` up to update
+        ``warmup_steps``; from there linearly down to ``lr * final_lr_fraction`` at ``decay_steps``.
+        """
+        config, number = self.config, self._applied_steps + 1
+        if number < config.warmup_steps:
+            return config.lr * number / config.warmup_steps
+        if not config.decay_steps:
+            return config.lr
+        span = max(1, config.decay_steps - config.warmup_steps)
+        done = min(1.0, (number - config.warmup_steps) / span)
+        return config.lr * (1 - done * (1 - config.final_lr_fraction))
 
     def step(self, loss: float, *, lr: float | None = None) -> GradientStep:
         """Clip the accumulated gradients, apply them and clear them.

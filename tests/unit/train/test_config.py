@@ -51,6 +51,8 @@ optimizer.eps
 optimizer.weight_decay
 optimizer.clip_norm
 optimizer.warmup_steps
+optimizer.decay_steps
+optimizer.final_lr_fraction
 consistency.mode
 consistency.limit
 evaluation.every

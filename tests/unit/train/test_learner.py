@@ -14,7 +14,8 @@ from training_cases import make_learner, policy_logprobs, random_groups, tiny_mo
 
 from hyperrl.errors import InvariantError
 from hyperrl.train.algorithms.grpo import Grpo
-from hyperrl.train.config import AlgorithmConfig
+from hyperrl.train.config import AlgorithmConfig, OptimizerConfig
+from hyperrl.train.optimization import Optimizer
 from hyperrl.trajectory import Group
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
@@ -196,6 +197,18 @@ def test_the_learning_rate_warms_up_linearly():
     batch = prepare(random_groups(9))
     rates = [learner.step(batch, version=0)["actor/lr"] for _ in range(6)]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
+
+
+def test_the_learning_rate_decays_linearly_to_its_last_fraction():
+    model = tiny_model()
+    config = OptimizerConfig(lr=1.0e-3, warmup_steps=2, decay_steps=6, final_lr_fraction=0.2)
+    optimizer = Optimizer(model, config)
+    rates = []
+    for _ in range(8):
+        for parameter in optimizer.parameters:
+            parameter.grad = torch.ones_like(parameter)
+        rates.append(optimizer.step(0.0).lr)
+    assert rates == pytest.approx([0.5e-3, 1e-3, 0.8e-3, 0.6e-3, 0.4e-3, 0.2e-3, 0.2e-3, 0.2e-3])
 
 
 def test_an_update_that_is_not_finite_is_skipped_and_the_schedule_waits():
