@@ -59,7 +59,8 @@ def test_files_that_are_named_exist(page):
         r"`((?:hyperrl|tests|docs|scripts|configs|examples|tasks|benchmarks)/[\w./-]+)`",
         page.read_text(encoding="utf-8"),
     )
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    paths = [name for name in named if not re.search(r"-v\d+$", name)]  # hyperrl/SortDigits-v0 is an id
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_the_license_and_the_history_are_there():
