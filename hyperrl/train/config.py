@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeGuard
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    model_validator,
+)
 
 from hyperrl.errors import ConfigError, nearest
 
@@ -34,10 +43,23 @@ __all__ = [
     "option_names",
 ]
 
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
+
+def _refuse_switch(value: object) -> object:
+    """True and False are integers to Python, but no number that anybody means."""
+    if isinstance(value, bool):
+        raise ValueError("Input should be a number, not true or false")
+    return value
+
+
+_Number = BeforeValidator(_refuse_switch)
+Real = Annotated[float, _Number]
+Fraction = Annotated[float, _Number, Field(ge=0, le=1)]
+Decay = Annotated[float, _Number, Field(ge=0, lt=1)]
+Positive = Annotated[float, _Number, Field(gt=0)]
+Count = Annotated[int, _Number, Field(ge=1)]
+Whole = Annotated[int, _Number, Field(ge=0)]
+UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
+"""A path in which ``~`` is the home folder; shells leave it alone behind ``--set a.b=``."""
 
 
 class Section(BaseModel):
@@ -53,7 +75,7 @@ class RunConfig(Section):
 
     name: str = "run"
     """Name of the run; part of every trajectory."""
-    dir: Path = Path("runs/run")
+    dir: UserPath = Path("runs/run")
     """Folder of the run: config, metrics, trajectories, plots, final model."""
     seed: Whole = 0
     """Seed of everything that is drawn: weights, data order, episodes, tokens."""
@@ -64,7 +86,7 @@ class RunConfig(Section):
 class ModelConfig(Section):
     """The policy's starting point."""
 
-    path: Path = Path("models/policy")
+    path: UserPath = Path("models/policy")
     """Model directory in the Hugging Face layout (config.json, safetensors, tokenizer.json)."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     """Type of weights and activations; losses and logprobs are float32 or wider."""
@@ -81,7 +103,7 @@ class EnvConfig(Section):
 
     id: str = "hyperrl/SortDigits-v0"
     """A registered environment id (``hyperrl envs`` lists them)."""
-    kwargs: dict[str, Any] = Field(default_factory=dict)
+    kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of ``gym.make``; ``split`` is set by training and evaluation."""
     train_split: str = "train"
     """Split that training draws tasks from."""
@@ -108,7 +130,7 @@ class RolloutConfig(Section):
     """Episodes played at the same time; 0 plays all of an iteration together."""
     temperature: Positive = 1.0
     """Logits are divided by it, in the sampler and in the learner."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_p: Annotated[float, _Number, Field(gt=0, le=1)] = 1.0
     """Nucleus sampling; below 1 needs ``allow_truncated_sampling``."""
     top_k: Whole = 0
     """Sample among the k most likely tokens; above 0 needs ``allow_truncated_sampling``."""
@@ -123,7 +145,7 @@ class SamplerConfig(Section):
     """Sequences decoded together."""
     max_staleness: Whole = 0
     """Versions that a trajectory may be behind the learner. Only 0 (synchronous) is built."""
-    bucket_bytes: Annotated[int, Field(ge=1024)] = 64 * 2**20
+    bucket_bytes: Annotated[int, _Number, Field(ge=1024)] = 64 * 2**20
     """Bytes of one bucket of a publication."""
 
 
@@ -153,13 +175,13 @@ class OptimizerConfig(Section):
 
     lr: Positive = 1e-6
     """Learning rate after the warm-up."""
-    beta1: Fraction = 0.9
+    beta1: Decay = 0.9
     """AdamW's decay of the first moment."""
-    beta2: Fraction = 0.999
+    beta2: Decay = 0.999
     """AdamW's decay of the second moment."""
     eps: Positive = 1e-8
     """AdamW's epsilon."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, _Number, Field(ge=0)] = 0.0
     """Decoupled weight decay of matrices; norms and biases are left alone."""
     clip_norm: Positive = 1.0
     """Largest gradient norm; larger gradients are scaled down."""
@@ -178,7 +200,7 @@ class ConsistencyConfig(Section):
     mode: Literal["exact", "tolerance", "off"] = "tolerance"
     """``tolerance`` stops the run where a logprob differs by more than ``limit``; ``exact`` where it
     differs at all (for float64 weights and sdpa attention)."""
-    limit: Annotated[float, Field(ge=0)] = 0.0
+    limit: Annotated[float, _Number, Field(ge=0)] = 0.0
     """Largest difference in nats; 0 takes the limit of the dtype."""
 
 
@@ -193,7 +215,7 @@ class EvaluationConfig(Section):
     """Split that is never trained on."""
     temperature: Positive = 1.0
     """Temperature of the sampled evaluation."""
-    success: float = 1.0
+    success: Real = 1.0
     """Reward from which an episode counts as a success."""
 
 
@@ -210,7 +232,7 @@ class SftConfig(Section):
     """Learning rate, decayed to a tenth along a cosine."""
     clip_norm: Positive = 1.0
     """Largest gradient norm."""
-    start: Path = Path("models/start")
+    start: UserPath = Path("models/start")
     """Model directory that the warm start begins from; the result is written to ``model.path``."""
 
 
@@ -246,6 +268,10 @@ class TrainConfig(Section):
             raise ValueError(
                 "rollout.group_size is 1, but grpo compares the episodes of a group; give it at least 2"
             )
+        if "split" in self.env.kwargs:
+            raise ValueError(
+                "env.kwargs.split would be overwritten; set env.train_split and evaluation.split instead"
+            )
         if self.sampler.max_staleness:
             raise ValueError(
                 f"sampler.max_staleness is {self.sampler.max_staleness}; only 0 (synchronous) is built"
@@ -271,13 +297,18 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
         ConfigError: the file is missing or not YAML, or a key or value is not acceptable.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        data = _read_yaml(path)
     except OSError as error:
         raise ConfigError(f"config {path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"config {path} is not YAML: {error}") from error
+    if data is None:
+        data = {}
     if not isinstance(data, dict):
         raise ConfigError(f"config {path} must be a mapping of sections, got {type(data).__name__}")
+    for name in _section_names():
+        if name in data and data[name] is None:  # a heading whose options are all commented out
+            data[name] = {}
     for override in overrides:
         _apply(data, override)
     return make_config(data, source=str(path))
@@ -307,13 +338,55 @@ def option_names() -> list[str]:
     return [name for name, _ in _leaves(TrainConfig, "")]
 
 
+def _section_names() -> list[str]:
+    return [name for name, field in TrainConfig.model_fields.items() if _is_section(field.annotation)]
+
+
+def _is_section(kind: object) -> TypeGuard[type[Section]]:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
 def _leaves(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, field in section.model_fields.items():
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, Section):
+        if _is_section(kind):
             yield from _leaves(kind, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", field
+
+
+def _read_yaml(path: Path) -> Any:
+    """Read one YAML document in which no key stands twice: the last would silently win.
+
+    Raises:
+        ConfigError: a key stands twice.
+    """
+    loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _refuse_duplicates(root, path, set())
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _refuse_duplicates(node: yaml.Node, path: Path, visited: set[int]) -> None:
+    if id(node) in visited:
+        return
+    visited.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_duplicates(item, path, visited)
+    elif isinstance(node, yaml.MappingNode):
+        keys: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                line = key.start_mark.line + 1
+                raise ConfigError(f"config {path}: {key.value!r} stands twice, again in line {line}")
+            keys.add(str(key.value))
+            _refuse_duplicates(value, path, visited)
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
@@ -336,8 +409,15 @@ def _apply(data: dict[str, Any], override: str) -> None:
 def _explain(problem: Any, known: set[str]) -> str:
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
+        if name in known:
+            section, _, leaf = name.rpartition(".")
+            return f"{name!r} is a key of its own here; nest it: '{section}: {{{leaf}: ...}}'"
         return f"unknown key {name!r}.{nearest(name, known)}"
     message = str(problem["msg"]).removeprefix("Value error, ")
     if not name:
         return message
+    if problem["type"] == "model_type":
+        message = "expected a section, a mapping of options"
+    elif problem["type"] == "string_type":
+        message += ", and YAML reads this as something else; put it into quotes"
     return f"{name} = {problem['input']!r}: {message}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+from pathlib import Path
+
 import pytest
 from pydantic import BaseModel
 
@@ -152,6 +155,15 @@ def test_every_problem_is_named_at_once():
         ({"rollout": {"groups": 2, "group_size": 2}, "algorithm": {"minibatches": 5}}, "more than the 4"),
         ({"optimizer": {"lr": float("inf")}}, "finite"),
         ({"algorithm": {"aggregation": "mean"}}, "token_mean"),
+        ({"env": {"kwargs": {"split": "test"}}}, r"env\.train_split"),
+        ({"env": {"kwargs": {"since": datetime.date(2024, 1, 1)}}}, "JSON"),
+        ({"env": {"kwargs": {"rate": float("nan")}}}, "finite"),
+        ({"run": {"seed": True}}, "not true or false"),
+        ({"optimizer": {"lr": True}}, "not true or false"),
+        ({"optimizer": {"beta1": 1.0}}, "less than 1"),
+        ({"run": 5}, "expected a section"),
+        ({"run": {"name": 7}}, "quotes"),
+        ({"run.seed": 3}, r"nest it: 'run: \{seed: \.\.\.\}'"),
     ],
 )
 def test_values_that_cannot_work_are_refused(data, message):
@@ -175,6 +187,39 @@ def test_a_file_that_cannot_be_used(tmp_path):
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="not YAML"):
         load_config(binary)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "~", "run:\nmodel:\n"])
+def test_what_is_left_empty_takes_its_defaults(tmp_path, text):
+    assert load_config(write(tmp_path, text)) == TrainConfig()
+    assert load_config(write(tmp_path, text), ["run.seed=3"]).run.seed == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("iterations: 1\niterations: 2\n", "'iterations' stands twice, again in line 2"),
+        ("run: {seed: 1, dir: x, seed: 2}\n", "'seed' stands twice"),
+        ("run: {seed: 1}\nmodel: {}\nrun: {dir: x}\n", "again in line 3"),
+        ("false", "must be a mapping of sections, got bool"),
+        ("run:\n\tseed: 1", "not YAML"),
+        ("iterations: 1\n---\niterations: 2", "not YAML"),
+        ("env: {kwargs: &k {a: *k}}", "cyclic"),
+    ],
+)
+def test_yaml_that_does_not_say_one_thing_is_refused(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(write(tmp_path, text))
+
+
+def test_anchors_may_be_used(tmp_path):
+    text = "env: {kwargs: {first: &x {a: 1}, second: *x, third: {<<: *x, a: 2}}}"
+    assert load_config(write(tmp_path, text)).env.kwargs["third"] == {"a": 2}
+
+
+def test_a_tilde_is_the_home_folder(tmp_path):
+    config = load_config(write(tmp_path, ""), ["run.dir=~/x", "model.path=~/y", "sft.start=~/z"])
+    assert [config.run.dir, config.model.path, config.sft.start] == [Path.home() / name for name in "xyz"]
 
 
 def test_a_config_does_not_change():
