@@ -21,7 +21,7 @@ SEED ?= 0
 RUN ?= runs/quickstart
 QUICKSTART = --set run.seed=$(SEED) --set run.dir=$(RUN) --set run.overwrite=true \
   --set sft.start=$(RUN)/random --set model.path=$(RUN)/warm
-GSM8K ?= ../shared/data/gsm8k
+GSM8K ?= data/gsm8k
 
 .PHONY: venv test check quickstart real clean
 

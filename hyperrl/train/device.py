@@ -63,7 +63,8 @@ def _check_present(device: torch.device) -> None:
             " Use device 'auto' or 'cpu', or install the torch build for your accelerator."
         )
     count = torch.accelerator.device_count()
-    if device.index is not None and device.index >= count:
+    index: int | None = device.index  # torch's own annotation leaves out None
+    if index is not None and index >= count:
         raise ConfigError(f"device {str(device)!r} was asked for, but there are {count}, numbered from 0")
 
 

@@ -40,7 +40,7 @@ PLANTS = [
     ),
     ("tasks use only the public names of envs", "tasks/hyperrl_tasks/gsm8k/env.py", "import hyperrl.store"),
     (
-        "no cycle between the parts of train",
+        "no cycle between the parts of a package",
         "hyperrl/envs/spaces.py",
         "import hyperrl.envs.core",
     ),
