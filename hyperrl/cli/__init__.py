@@ -7,6 +7,7 @@ by SIGTERM.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from types import FrameType
@@ -41,7 +42,8 @@ _BAD_INPUT = (
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
+    """Run the command line and exit. Modules in the working directory can be named, as with ``python -m``."""
+    sys.path.append(os.getcwd())
     from hyperrl.cli.app import app
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

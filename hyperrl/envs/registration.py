@@ -78,15 +78,7 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
     """
     from hyperrl.envs.core import TextEnv  # noqa: PLC0415  # registering must not import what it registers
 
-    module, _, name = env_id.rpartition(":")
-    try:
-        if module:
-            importlib.import_module(module)
-        gymnasium.spec(name)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise ConfigError(
-            f"there is no environment {env_id!r}; known are {', '.join(env_ids())}.{nearest(name, env_ids())}"
-        ) from error
+    name = _find(env_id)
     try:
         outer = gymnasium.make(name, disable_env_checker=True, **kwargs)
     except TypeError as error:
@@ -105,3 +97,27 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
         raise EnvError(f"{env_id} is a {type(env).__name__}; a rollout plays subclasses of TextEnv")
     env.max_episode_steps = None if outer.spec is None else outer.spec.max_episode_steps
     return env
+
+
+def _find(env_id: str) -> str:
+    """Import the module that ``env_id`` names, if it names one; return the id alone. Raises ConfigError."""
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"the module {module!r} of the environment {env_id!r} cannot be imported: {error}. Install it, or"
+            " run from the directory that holds it"
+        ) from error
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        hint = nearest(name, [*env_ids(), *registry]) or (
+            "" if module else " One that is not ours is named with its module: 'my_module:my/Env-v0'."
+        )
+        where = f" after importing {module!r}" if module else ""
+        raise ConfigError(
+            f"there is no environment {name!r}{where}; known are {', '.join(env_ids())}.{hint}"
+        ) from error
+    return name

@@ -166,3 +166,26 @@ def test_fetching_an_unknown_model_names_the_known(tmp_path: Path) -> None:
     result = run("models", "fetch", "smolm2-135m", "--cache", str(tmp_path))
     assert result.returncode == 2
     assert "smollm2-135m" in result.stderr
+
+
+def test_environments_of_the_working_directory_are_found(tmp_path: Path) -> None:
+    (tmp_path / "my_envs.py").write_text(
+        "import gymnasium\n"
+        "from hyperrl.envs import TextEnv, reward\n"
+        "class Parrot(TextEnv):\n"
+        "    def tasks(self):\n        return [{'word': 'polly'}, {'word': 'cracker'}]\n"
+        "    def start(self, task):\n        return f'The word has {len(task[\"word\"])} letters.'\n"
+        "    @reward\n"
+        "    def same(self, task, answer):\n        return answer == task['word']\n"
+        "    def gold(self, task):\n        return task['word']\n"
+        "gymnasium.register('my/Parrot-v0', entry_point=Parrot)\n"
+    )
+    program = [sys.executable, "-P", "-m", "hyperrl.cli"]  # -P: like an installed script
+    found = [
+        subprocess.run([*program, "check", name], cwd=tmp_path, check=False, capture_output=True, text=True)
+        for name in ("my_envs:my/Parrot-v0", "my_envs:my/Parot-v0", "your_envs:my/Parrot-v0", "my/Parrot-v0")
+    ]
+    assert [one.returncode for one in found] == [0, 2, 2, 2], found[0].stdout + found[0].stderr
+    assert "Did you mean 'my/Parrot-v0'?" in found[1].stderr
+    assert "'your_envs' of the environment" in found[2].stderr
+    assert "is named with its module" in found[3].stderr

@@ -25,7 +25,12 @@ def test_make_env_gives_the_bare_environment_and_its_turn_limit():
 def test_an_unknown_environment_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"'hyperrl/SortDigit-v0'.*Did you mean 'hyperrl/SortDigits-v0'"):
         make_env("hyperrl/SortDigit-v0")
-    with pytest.raises(ConfigError, match="no environment 'no_such_module:X-v0'"):
+    with pytest.raises(ConfigError, match=r"after importing 'text_envs'.*mean 'HyperrlTest/Guess-v0'"):
+        make_env("text_envs:HyperrlTest/Gues-v0")
+
+
+def test_a_module_that_cannot_be_imported_is_named_with_the_reason():
+    with pytest.raises(ConfigError, match=r"'no_such_module' of .* cannot be imported: No module named"):
         make_env("no_such_module:X-v0")
 
 
