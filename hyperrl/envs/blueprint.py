@@ -79,6 +79,8 @@ def _parts(cls: type, kind: type[K]) -> list[K]:
 def _of_kind(cls: type, names: dict[str, None], kind: type[K]) -> Iterator[K]:
     for name in names:
         found = next(vars(owner)[name] for owner in cls.__mro__ if name in vars(owner))
+        if isinstance(found, (staticmethod, classmethod)):
+            found = found.__func__  # @staticmethod above @tool hides nothing
         if isinstance(found, kind):
             yield found
 

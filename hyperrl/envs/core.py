@@ -7,6 +7,7 @@ something runs on the process's background loop.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from hyperrl.envs.blueprint import Blueprint, read_blueprint
-from hyperrl.envs.driving import drive_in_place, drive_on_loop
+from hyperrl.envs.driving import being_cancelled, drive_in_place, drive_on_loop
 from hyperrl.envs.episode import Episode
 from hyperrl.envs.messages import Observation
 from hyperrl.envs.outcome import Outcome
@@ -33,6 +34,7 @@ __all__ = ["TextEnv"]
 
 T = TypeVar("T")
 Face = Literal["sync", "async"]
+_SET_BY_INIT = frozenset({"split", "render_mode", "observation_space", "action_space", "_taskset", "_face"})
 
 
 class TextEnv(gymnasium.Env[str, str], ABC):
@@ -105,11 +107,29 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         self._live = False
         self._ending = False
 
+    def __getattr__(self, name: str) -> Any:
+        if name in _SET_BY_INIT:
+            raise EnvError(
+                f"{type(self).__name__} has no {name!r} yet: its __init__ must take **kwargs and first call"
+                " super().__init__(**kwargs)"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what the class gives again, since neither tools nor generated tasks can be pickled."""
+        offered = None if self._offered is None else tuple(self._offered)
+        return {**self.__dict__, "_taskset": None, "_offered": offered}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._offered is not None:
+            self._offered = {name: self._blueprint.tools[name] for name in self._offered}
+
     # What authors write.
 
     @abstractmethod
     def tasks(self) -> Taskset | Sequence[Task | Mapping[str, Any]]:
-        """Return the tasks of ``self.split``. Called once, at the first reset."""
+        """Return the tasks of ``self.split``. Called once, at the first reset (a copy calls it again)."""
 
     @abstractmethod
     def start(self, *args: Any, **kwargs: Any) -> Any:
@@ -246,6 +266,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         self._live = self._ending = False
         options = dict(options or {})
         self._check_options(options)
+        self._check_weights()
         episode = Episode(self._pick_task(options.get("task")), self.np_random, options)
         self._episode = episode
         self._offered = self._choose_tools()
@@ -334,7 +355,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
                 if injected.is_async:
                     value = await reward.settle(value)
                 terms.extend(reward.terms(value))
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # a reward that raises is unscored, never 0
+            except (Exception, SystemExit, asyncio.CancelledError) as error:  # unscored, never 0
+                if isinstance(error, asyncio.CancelledError) and being_cancelled():
+                    raise
                 terms.extend(reward.failed(error))
         weights = self.reward_weights
         return tuple(replace(t, weight=weights[t.name]) if t.name in weights else t for t in terms)
@@ -358,6 +381,15 @@ class TextEnv(gymnasium.Env[str, str], ABC):
                 f"{type(self).__name__} has no reset option {strangers[0]!r}, only 'task'."
                 f"{nearest(str(strangers[0]), ['task'])}"
             )
+
+    def _check_weights(self) -> None:
+        names = [reward.name for reward, _ in self._blueprint.rewards]
+        for name in self.reward_weights:
+            if name not in names and name.partition("/")[0] not in names:
+                raise ConfigError(
+                    f"{type(self).__name__}.reward_weights names {name!r}, but the rewards are {names}."
+                    f"{nearest(name, names)}"
+                )
 
     def _pick_task(self, wanted: object) -> Task:
         # Always draw: the same seed then gives the same episode, however its task was named.
@@ -386,6 +418,8 @@ def _as_messages(said: object, where: str) -> list[Message]:
     """Return new messages: nothing that an episode hands out is shared with its author's objects."""
     if isinstance(said, str):
         return [{"role": "user", "content": str(said)}]
-    if isinstance(said, (list, tuple)) and all(isinstance(m, Mapping) and "role" in m for m in said):
+    if said and isinstance(said, (list, tuple)) and all(isinstance(m, Mapping) and "role" in m for m in said):
         return [dict(message) for message in said]
-    raise EnvError(f"{where} must return a str or a list of messages with a role, got {said!r:.200}")
+    raise EnvError(
+        f"{where} must return a str or a list of messages with a role, at least one; got {said!r:.200}"
+    )

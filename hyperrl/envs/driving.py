@@ -10,9 +10,21 @@ from typing import Any, TypeVar
 
 from hyperrl.errors import EnvError
 
-__all__ = ["drive_in_place", "drive_on_loop"]
+__all__ = ["being_cancelled", "drive_in_place", "drive_on_loop"]
 
 T = TypeVar("T")
+
+
+def being_cancelled() -> bool:
+    """Whether somebody cancels the running task.
+
+    Else a ``CancelledError`` only says that something it waited for was cancelled: an error like others.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # driven in place, without a loop
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def drive_in_place(coroutine: Coroutine[Any, Any, T]) -> T:

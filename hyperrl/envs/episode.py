@@ -86,7 +86,7 @@ class Episode:
     def answer(self) -> str:
         """The last action without reasoning and tool calls."""
         if self._answer is None:
-            self._answer = visible_text(self.action)
+            self._answer = parse_tool_calls(visible_text(self.action), id_prefix="").content
         return self._answer
 
     @property

@@ -28,11 +28,11 @@ class Unscored:
     """What a reward returns when it cannot tell: ``return Unscored("the judge did not answer")``.
 
     Attributes:
-        reason: what a person should read.
+        reason: what a person should read; an exception is described.
         kind: short name that such cases are counted by.
     """
 
-    reason: str
+    reason: str | BaseException
     kind: str = "unscored"
 
 
@@ -98,7 +98,9 @@ class Reward:
 
     def _term(self, name: str, value: object) -> RewardTerm:
         if isinstance(value, Unscored):
-            return self._unscored(name, value.kind, value.reason)
+            reason = value.reason
+            text = describe_error(reason) if isinstance(reason, BaseException) else str(reason)
+            return self._unscored(name, str(value.kind), text)
         if isinstance(value, (numbers.Real, bool)) or hasattr(value, "__float__"):
             score = float(value)
             if math.isfinite(score):

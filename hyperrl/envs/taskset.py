@@ -33,12 +33,16 @@ class Task:
     """One problem instance.
 
     Attributes:
-        task_id: its name, unique within the taskset and the same in every run.
+        task_id: its name, unique within the taskset and the same in every run; always kept as text.
         data: its fields; ``task["question"]`` reads one.
     """
 
     task_id: str
     data: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if type(self.task_id) is not str:
+            object.__setattr__(self, "task_id", str(self.task_id))
 
     def __getitem__(self, name: str) -> Any:
         try:

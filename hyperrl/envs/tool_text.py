@@ -32,7 +32,10 @@ def _plain(value: object) -> object:
 
 def describe_error(error: BaseException) -> str:
     """Return the kind and the message of an exception, without where it was raised."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # a stranger's exception that cannot even say what it is
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any, overload
 
+from hyperrl.envs.driving import being_cancelled
 from hyperrl.envs.tool_process import BlockingFunction, call_blocking
 from hyperrl.envs.tool_schema import coerce_arguments, read_signature
 from hyperrl.envs.tool_text import describe_error, result_text, shorten
@@ -62,6 +63,8 @@ class Tool:
         max_output_chars: int = 16_000,
         max_input_chars: int = 100_000,
     ) -> None:
+        if isinstance(function, staticmethod):
+            function = function.__func__
         self.name: str = name or function.__name__
         self.function = function
         self.timeout_s = timeout_s
@@ -134,9 +137,16 @@ class Tool:
             value = function(**values)
             if self._is_async:
                 value = await value if self.timeout_s is None else await self._within(value, self.timeout_s)
+            elif inspect.iscoroutine(value):
+                value.close()
+                raise TypeError("the tool returned a coroutine; it must be declared with async def")
             return "ok", result_text(value)
         except _OverrunError:
             return "timeout", f"the tool did not finish within {self.timeout_s:g} s and was stopped"
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            return "error", "what the tool waited for was cancelled"
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a tool raises is for the policy to read
             return "error", describe_error(error)
 
