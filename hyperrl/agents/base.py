@@ -156,7 +156,7 @@ class EpisodeContext:
         self.stepping = True
         try:
             outcome = await self.env.astep(action)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             self.recorder.faults.note(error, "step")
             raise
         finally:
@@ -177,7 +177,7 @@ class EpisodeContext:
         """Let the environment score the episode as it stands; nothing can follow."""
         try:
             self.late_terms = await self.env.ascore()
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             self.recorder.faults.note(error, "reward")
             raise
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -17,6 +18,7 @@ from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import PolicySeat, Recorder, Seat
 from hyperrl.agents.sealing import compute_metrics, seal_events, seal_reward_terms, seal_turns
 from hyperrl.agents.turn_loop import TurnLoop
+from hyperrl.envs.driving import being_cancelled
 from hyperrl.errors import (
     ConfigError,
     InvariantError,
@@ -54,6 +56,10 @@ class EpisodePlan:
     env_id: str
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     task: int | str | Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.task is not None and hasattr(self.task, "__index__"):  # such as a NumPy integer
+            object.__setattr__(self, "task", operator.index(self.task))
 
     @property
     def reset_options(self) -> dict[str, Any]:
@@ -152,6 +158,10 @@ class Episode:
             raise
         except LimitReached:
             return
+        except asyncio.CancelledError as error:
+            if being_cancelled():
+                raise
+            self._fail(error)  # of something that was waited for, not of this episode
         except Exception as error:  # noqa: BLE001  (one failing episode is a record, not a crash)
             if not (isinstance(error, TimeoutError) and clock.expired()) and not _only_limits(error):
                 self._fail(error)
@@ -170,7 +180,7 @@ class Episode:
                 seats=tuple(self._settings.seats),
                 deadline=deadline,
             )
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             self._recorder.faults.note(error, "reset")
             raise
         finally:
@@ -246,8 +256,9 @@ class Episode:
         return seal_reward_terms(ctx.steps, [(last, term) for term in ctx.late_terms])
 
     def _truncation(self) -> TruncationReason | None:
-        if self._cut_by_length():
-            return TruncationReason.MAX_TOKENS
+        if self._ctx is not None and self._cut_by_length():
+            turn = self._ctx.steps[-1].turn
+            return TruncationReason.MAX_TOKENS if turn is None else self._recorder.forest.turns[turn].bound
         ended = self._ctx is not None and self._ctx.terminated
         return None if ended else self._recorder.budget.reached
 

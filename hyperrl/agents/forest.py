@@ -15,7 +15,7 @@ from typing import Any
 
 from hyperrl.agents.conversation import Canonical, canonical, same_message
 from hyperrl.sampling import Message, ToolCall, ToolSchema
-from hyperrl.trajectory import StopReason, TurnUse
+from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
 
 __all__ = ["Conversation", "Forest", "RecordedTurn"]
 
@@ -64,11 +64,13 @@ class RecordedTurn:
             ``messages_end``.
         logprobs_start: where its action begins in the forest's ``logprobs`` and ``policy_versions``;
             -1 if it was not sampled here.
+        bound: the limit that would cut its action.
         reply_message: the very object that the program was given.
     """
 
     __slots__ = (
         "action_start",
+        "bound",
         "conversation",
         "ids_end",
         "ids_start",
@@ -95,6 +97,7 @@ class RecordedTurn:
     messages_start: int
     messages_end: int
     logprobs_start: int
+    bound: TruncationReason
     reply_message: Message
     seat: str
     stop_reason: StopReason

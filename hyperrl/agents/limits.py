@@ -63,15 +63,17 @@ class Budget:
 
     Attributes:
         reached: why the episode was cut, once a request was refused.
+        bound: which limit gave the ``max_tokens`` of the request that was admitted last.
     """
 
-    __slots__ = ("_limits", "_tokens", "_turns", "reached")
+    __slots__ = ("_limits", "_tokens", "_turns", "bound", "reached")
 
     def __init__(self, limits: RolloutLimits) -> None:
         self._limits = limits
         self._turns = 0
         self._tokens = 0
         self.reached: TruncationReason | None = None
+        self.bound = TruncationReason.MAX_TOKENS
 
     def admit_turn(self, use: TurnUse) -> None:
         """Count one request.
@@ -101,14 +103,15 @@ class Budget:
         """
         limits = self._limits
         room = params.max_tokens
+        self.bound = TruncationReason.MAX_TOKENS
         if limits.max_context is not None and limits.max_context - prompt < room:
-            room = limits.max_context - prompt
+            self.bound, room = TruncationReason.CONTEXT, limits.max_context - prompt
             if room < 1:
                 text = f"a prompt of {prompt} tokens leaves no room in a context of {limits.max_context}"
                 raise self.refuse(TruncationReason.CONTEXT, text)
         self._tokens += new
         if limits.max_episode_tokens is not None and limits.max_episode_tokens - self._tokens < room:
-            room = limits.max_episode_tokens - self._tokens
+            self.bound, room = TruncationReason.MAX_TOKENS, limits.max_episode_tokens - self._tokens
             if room < 1:
                 text = f"the episode has had its {limits.max_episode_tokens} tokens"
                 raise self.refuse(TruncationReason.MAX_TOKENS, text)

@@ -11,6 +11,7 @@ cannot reach the record. (It is the one thing that is copied with every turn, at
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from array import array
 from collections import Counter
@@ -159,11 +160,14 @@ class Recorder:
         try:
             return await self._answer(seat_name, use, messages, tools)
         except LimitReached:
+            await _let_others_run()
             raise
         except ContextOverflowError as error:
+            await _let_others_run()
             raise self.budget.refuse(TruncationReason.CONTEXT, str(error)) from error
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             self.faults.note(error, "policy")
+            await _let_others_run()
             raise
         finally:
             self.policy_s += perf_counter() - started
@@ -182,6 +186,7 @@ class Recorder:
             return self._record_remote(turn, reply)
         prompt = tuple(turn.conversation.ids.tolist())
         params = self.budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, seat.params)
+        turn.bound = self.budget.bound
         group_id, sample_index = self._key
         ordinal = self._ordinals[seat_name]
         self._ordinals[seat_name] = ordinal + 1
@@ -190,6 +195,8 @@ class Recorder:
         completion = await seat.sampler.generate(prompt, params, seed=seed, request_id=key)
         self._check_open()
         turn.temperature = params.temperature
+        if len(completion.action_ids) < params.max_tokens:
+            turn.bound = TruncationReason.CONTEXT  # if it was cut, then by the sampler's own limit
         return self._record(turn, completion, seat.renderer, f"call_{seat_name}_{ordinal}")
 
     def _open(
@@ -205,7 +212,10 @@ class Recorder:
         if parent is not None:
             try:
                 context_ids = _bridge(seat, parent, asked[parent.messages_end :])
-            except TemplateError:
+            except TemplateError as error:
+                if self._single_root:
+                    text = f"the new messages cannot follow the recorded conversation: {error}"
+                    raise EpisodeError("new_root", text) from error
                 parent, reason = None, "bridge_refused"
         turn.parent = parent
         if parent is None:
@@ -263,7 +273,7 @@ class Recorder:
 
     def _record_remote(self, turn: RecordedTurn, reply: Reply) -> Reply:
         reply = dataclasses.replace(reply, turn=len(self.forest.turns), action_ids=())
-        turn.logprobs_start, turn.temperature = -1, 1.0
+        turn.logprobs_start, turn.temperature, turn.bound = -1, 1.0, TruncationReason.MAX_TOKENS
         self._add(turn, reply)
         return reply
 
@@ -309,6 +319,11 @@ class RecordedPolicy:
         here are read as context, and only at a root: one after a sampled reply starts a new root.
         """
         return await self._recorder.answer(self.seat, self.use, messages, tools)
+
+
+async def _let_others_run() -> None:
+    """Yield before a refusal, so that a program which asks again forever is still cut by the clock."""
+    await asyncio.sleep(0)
 
 
 def _check_prefix(prompt: array[int], parent: RecordedTurn) -> None:
