@@ -141,7 +141,7 @@ class Episode:
             await self._run()
             if self._failure is None:
                 await self._finish()
-            self.clean = self._failure is None and not (self._ctx is not None and self._ctx.stepping)
+            self.clean = self._failure is None and self._ctx is not None and not self._ctx.stepping
         finally:
             self._recorder.close()
             if self._ctx is not None:

@@ -22,6 +22,7 @@ from hyperrl.envs.driving import being_cancelled, drive_in_place, drive_on_loop
 from hyperrl.envs.episode import Episode
 from hyperrl.envs.messages import Observation
 from hyperrl.envs.outcome import Outcome
+from hyperrl.envs.rewards import Reward
 from hyperrl.envs.spaces import Unicode
 from hyperrl.envs.taskset import ListTaskset, Task, Taskset, find_task
 from hyperrl.envs.tool_turn import run_calls, tool_messages, unrun_records
@@ -85,6 +86,12 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for name, part in vars(cls).items():
+            if isinstance(part, (Tool, Reward)) and (name in _SET_BY_INIT or hasattr(TextEnv, name)):
+                raise EnvError(
+                    f"{cls.__name__}.{name} hides a part of TextEnv of that name; call the function otherwise"
+                    f" and keep its name with name={name!r}"
+                )
         if not getattr(cls.start, "__isabstractmethod__", False):
             cls._blueprint = read_blueprint(cls, silent_reply=TextEnv.reply)
 

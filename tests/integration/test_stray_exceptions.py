@@ -100,6 +100,26 @@ def test_a_program_that_ignores_every_refusal_is_cut_by_the_clock() -> None:
     assert group.trajectories[0].truncation_reason is TruncationReason.MAX_TURNS
 
 
+def test_an_environment_that_was_cut_in_its_reset_is_not_lent_again() -> None:
+    class Endless(Stray):
+        closed = 0
+
+        async def start(self) -> str:
+            await asyncio.sleep(60)
+            return "never"
+
+        def close(self) -> None:
+            Endless.closed += 1
+
+    with EnvPool(lambda *_: Endless()) as envs:
+        setup = settings(SpySampler(["a"]), limits=RolloutLimits(wall_clock_s=0.02))
+        (group,) = asyncio.run(play_groups(plans("Endless"), setup, envs=envs))
+        assert Endless.closed == 1
+    (trajectory,) = group
+    assert trajectory.truncation_reason is TruncationReason.WALL_CLOCK
+    assert trajectory.reward is None
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [

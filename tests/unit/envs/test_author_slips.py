@@ -170,6 +170,18 @@ def test_an_init_that_forgets_its_parent_is_told_so():
     assert not hasattr(Plain(), "anything_else")
 
 
+@pytest.mark.parametrize("name", ["step", "close", "task", "split"])
+def test_a_tool_cannot_hide_what_an_environment_needs(name):
+    def other() -> str:
+        """Do something."""
+        return "done"
+
+    with pytest.raises(EnvError, match=rf"Hides.{name} hides a part of TextEnv .* with name='{name}'"):
+        type("Hides", (Plain,), {name: tool(other)})
+    env = type("Keeps", (Plain,), {"other": tool(name=name)(other)})()
+    assert [schema["function"]["name"] for schema in env.tools] == ["look", name]
+
+
 def test_a_weight_of_no_reward_is_refused_with_the_nearest_name():
     class Weighted(Plain):
         reward_weights: ClassVar = {"rihgt": 0.5}
