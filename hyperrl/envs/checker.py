@@ -90,7 +90,7 @@ def check_env_contract(env_id: str, **kwargs: Any) -> CheckReport:
         "gold scores 1": lambda: _check_gold(env),
         "empty stays under the floor": lambda: _check_empty(env),
         "any text can be an action": lambda: _check_odd_texts(env, steps),
-        "same seed, same episode": lambda: _check_determinism(env),
+        "same seed, same episode": lambda: _check_determinism(env, lambda: make_env(env_id, **kwargs)),
         "gold is not given away": lambda: _check_leak(env),
     }
     checks = tuple(_look(name, promise) for name, promise in promises.items())
@@ -209,11 +209,24 @@ def _check_odd_texts(env: TextEnv, steps: list[float]) -> str:
     return f"{_ODD_TEXTS} texts"
 
 
-def _check_determinism(env: TextEnv) -> str:
+def _check_determinism(env: TextEnv, make: Callable[[], TextEnv]) -> str:
+    """Compare new instances with each other, and with ``env``, which has played many episodes."""
     texts = odd_texts(40, seed=1)
-    if _replay(env, texts) != _replay(env, texts):
-        raise _FailedError("the same seed and actions gave other observations, rewards or infos")
-    return f"{len(texts)} actions twice"
+    first = _replay_new(make, texts)
+    if _replay(env, texts) == first:
+        return f"{len(texts)} actions in a new and in a used instance"
+    gave = "the same seed and actions gave other observations, rewards or infos"
+    if _replay_new(make, texts) != first:
+        raise _FailedError(gave)
+    raise _FailedError(f"{gave} after earlier episodes: what they left behind must be set anew in start()")
+
+
+def _replay_new(make: Callable[[], TextEnv], texts: Sequence[str]) -> list[str]:
+    env = make()
+    try:
+        return _replay(env, texts)
+    finally:
+        env.close()
 
 
 def _replay(env: TextEnv, texts: Sequence[str]) -> list[str]:

@@ -41,6 +41,19 @@ class Moody(Sums):
         return f"It is {time.perf_counter_ns()}."
 
 
+class Sticky(Sums):
+    """Forgets to take back, at the next start, what an episode has set."""
+
+    solved = False
+
+    def reply(self, task, answer):
+        self.solved = self.solved or answer == task["answer"]
+
+    @reward(weight=0.0)
+    def ever_solved(self):
+        return self.solved
+
+
 class Leaking(Sums):
     def start(self, task):
         return f"The answer is {task['answer']:>5}."
@@ -62,6 +75,7 @@ FINDINGS = [
     (Generous, {"gold scores 1": "fail", "empty stays under the floor": "fail"}),
     (Fragile, {"any text can be an action": "fail", "gymnasium": "fail", "same seed, same episode": "fail"}),
     (Moody, {"gymnasium": "fail", "same seed, same episode": "fail"}),
+    (Sticky, {"same seed, same episode": "fail"}),
     (Leaking, {"gold is not given away": "fail"}),
     (Endless, {"gold scores 1": "fail"}),
     (
@@ -76,16 +90,27 @@ FINDINGS = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "findings"), FINDINGS, ids=[cls.__name__ for cls, _ in FINDINGS])
-def test_each_broken_promise_is_found_and_no_other(cls, findings):
+def checked(cls):
     env_id = f"HyperrlTest/Check{cls.__name__}-v0"
     if env_id not in gymnasium.registry:
         gymnasium.register(env_id, entry_point=cls)
-    report = check_env_contract(env_id)
+    return check_env_contract(env_id)
+
+
+@pytest.mark.parametrize(("cls", "findings"), FINDINGS, ids=[cls.__name__ for cls, _ in FINDINGS])
+def test_each_broken_promise_is_found_and_no_other(cls, findings):
+    report = checked(cls)
     assert {check.name: check.status for check in report.checks if check.status != "pass"} == findings
     assert report.ok == ("fail" not in findings.values())
     assert all(check.detail for check in report.checks)
     assert report.step_us > 0
+
+
+def test_what_an_episode_leaves_behind_is_told_from_chance():
+    found = {cls: checked(cls) for cls in (Sticky, Moody)}
+    details = {c: next(x.detail for x in r.checks if x.name.startswith("same")) for c, r in found.items()}
+    assert details[Sticky].endswith("what they left behind must be set anew in start()")
+    assert details[Moody].endswith("observations, rewards or infos")
 
 
 @pytest.mark.parametrize("env_id", sorted(set(text_envs.REGISTERED) - {"HyperrlTest/Hanging-v0"}))
