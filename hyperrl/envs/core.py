@@ -8,6 +8,7 @@ something runs on the process's background loop.
 from __future__ import annotations
 
 import asyncio
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -180,9 +181,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 
     @property
     def tools(self) -> tuple[ToolSchema, ...]:
-        """Schemas of the tools offered in this episode."""
+        """Schemas of the tools offered in this episode, made anew at each call."""
         offered = self._choose_tools() if self._offered is None else self._offered
-        return tuple(tool.schema for tool in offered.values())
+        return tuple(copy.deepcopy(tool.schema) for tool in offered.values())
 
     @property
     def messages(self) -> list[Message]:
@@ -290,9 +291,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return Outcome(kind="reset", observation=observation, task_id=episode.task.task_id)
 
     async def _step(self, action: str) -> Outcome:
-        self._pause()
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, got {type(action).__name__}")
+        self._pause()
         episode = self._playing
         episode.act(action)
         calls = episode.read_calls() if self._offered else ()

@@ -42,11 +42,11 @@ class Episode:
         self.stop_reason = StopReason.STOP
         self._answer: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
-        self._said: list[Observation | tuple[str, str | None, tuple[ToolCall, ...]]] = []
+        self._said: list[list[Message] | tuple[str, str | None, tuple[ToolCall, ...]]] = []
 
     def hear(self, observation: Observation) -> None:
-        """Take note of what the policy reads next."""
-        self._said.append(observation)
+        """Take note of what the policy reads next; the caller may change what it holds."""
+        self._said.append([dict(message) for message in observation.messages])
 
     def act(self, action: str) -> None:
         """Take note of an action."""
@@ -94,8 +94,8 @@ class Episode:
         """The whole conversation up to and with the last action; made anew at each call."""
         conversation: list[Message] = []
         for said in self._said:
-            if isinstance(said, Observation):
-                conversation.extend(map(dict, said.messages))
+            if isinstance(said, list):
+                conversation.extend(map(dict, said))
             else:
                 conversation.append(_assistant_message(*said))
         return conversation

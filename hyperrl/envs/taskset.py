@@ -159,7 +159,15 @@ class _FileTaskset:
     @functools.cached_property
     def _positions(self) -> dict[str, int]:
         tasks = cast(Taskset, self)
-        return {tasks[i].task_id: i for i in range(len(self))}
+        positions: dict[str, int] = {}
+        for i in range(len(self)):
+            first = positions.setdefault(tasks[i].task_id, i)
+            if first != i:
+                raise DataError(
+                    f"rows {first} and {i} of {str(self.path)!r} have the same {self._id_column!r},"
+                    f" {tasks[i].task_id!r}; a task's id must be its own"
+                )
+        return positions
 
 
 class JsonlTaskset(_FileTaskset):

@@ -312,15 +312,19 @@ def test_the_built_in_loop_may_not_rewrite_history() -> None:
     class Forgetful(CountingPool):
         def _make(self, env_id: str, env_kwargs: Any) -> Any:
             env = super()._make(env_id, env_kwargs)
-            step = env.astep
+            reset, step = env.areset, env.astep
+            shown: list[Any] = []
 
-            async def astep(action: str) -> Any:
-                outcome = await step(action)
-                shown = env._episode._said[0].messages[0]
-                shown["content"] = "another past"
+            async def areset(**options: Any) -> Any:
+                outcome = await reset(**options)
+                shown[:] = outcome.observation.messages
                 return outcome
 
-            env.astep = astep  # type: ignore[method-assign]
+            async def astep(action: str) -> Any:
+                shown[0]["content"] = "another past"
+                return await step(action)
+
+            env.areset, env.astep = areset, astep  # type: ignore[method-assign]
             return env
 
     shared = settings(SpySampler(counting_script))

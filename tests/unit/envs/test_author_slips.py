@@ -11,8 +11,18 @@ from typing import ClassVar
 import gymnasium
 import pytest
 
-from hyperrl.envs import Action, ProceduralTaskset, Task, TextEnv, Unscored, make_env, reward, tool
-from hyperrl.errors import ConfigError, EnvError
+from hyperrl.envs import (
+    Action,
+    JsonlTaskset,
+    ProceduralTaskset,
+    Task,
+    TextEnv,
+    Unscored,
+    make_env,
+    reward,
+    tool,
+)
+from hyperrl.errors import ConfigError, DataError, EnvError
 
 LOOK, WAIT = (f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>' for name in ("look", "wait"))
 
@@ -205,6 +215,32 @@ def test_no_messages_are_no_answer():
 
 def test_task_ids_are_text():
     assert Task(5, {}).task_id == "5"
+
+
+def test_two_tasks_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": "a"}\n{"id": 7}\n{"id": "a"}\n')
+    with pytest.raises(DataError, match=r"rows 0 and 2 of .*tasks\.jsonl' have the same 'id', 'a'"):
+        JsonlTaskset(path, id_column="id").index_of("7")
+
+
+def test_an_action_that_is_no_text_does_not_end_the_episode():
+    env = Plain()
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="an action is a str, got int"):
+        env.step(5)
+    assert env.step(str(env.task["n"]))[1] == 1
+
+
+def test_what_an_environment_hands_out_is_not_its_own():
+    env = Plain()
+    observation, _ = env.reset(seed=0)
+    observation.messages[0]["content"] = "changed"
+    env.tools[0]["function"]["description"] = "changed"
+    env.messages[0]["content"] = "changed"
+    assert env.messages[0]["content"] == observation
+    assert env.tools == Plain().tools
+    assert env.tools[0]["function"]["description"] == "Look at the number."
 
 
 def test_both_faces_cut_the_same_out_of_an_answer():
