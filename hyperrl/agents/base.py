@@ -168,8 +168,11 @@ class EpisodeContext:
     async def finish(self) -> None:
         """End the episode and let the environment score it as it stands.
 
-        For programs whose work is not a final answer, such as files in a workspace.
+        For programs whose work is not a final answer, such as files in a workspace. Does nothing where the
+        environment has ended the episode already.
         """
+        if self.terminated:
+            return
         await self.score()
         self._finished = True
 

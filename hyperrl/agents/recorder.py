@@ -45,7 +45,7 @@ from hyperrl.sampling import (
     ToolSchema,
     request_seed,
 )
-from hyperrl.trajectory import TruncationReason, TurnUse
+from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
 
 if TYPE_CHECKING:
     from hyperrl.agents.rendering import Renderer
@@ -194,6 +194,7 @@ class Recorder:
         seed = request_seed(self._run_seed, key)
         completion = await seat.sampler.generate(prompt, params, seed=seed, request_id=key)
         self._check_open()
+        turn.stop_reason = StopReason(completion.stop_reason)
         turn.temperature = params.temperature
         if len(completion.action_ids) < params.max_tokens:
             turn.bound = TruncationReason.CONTEXT  # if it was cut, then by the sampler's own limit
@@ -260,7 +261,7 @@ class Recorder:
             message=assistant_message(parsed),
             text=parsed.text,
             tool_calls=parsed.tool_calls,
-            stop_reason=completion.stop_reason,
+            stop_reason=turn.stop_reason,
             action_ids=tuple(action_ids),
             turn=len(self.forest.turns),
         )
@@ -272,7 +273,9 @@ class Recorder:
         return reply
 
     def _record_remote(self, turn: RecordedTurn, reply: Reply) -> Reply:
-        reply = dataclasses.replace(reply, turn=len(self.forest.turns), action_ids=())
+        stop_reason = turn.stop_reason = StopReason(reply.stop_reason)
+        turn_index = len(self.forest.turns)
+        reply = dataclasses.replace(reply, turn=turn_index, action_ids=(), stop_reason=stop_reason)
         turn.logprobs_start, turn.temperature, turn.bound = -1, 1.0, TruncationReason.MAX_TOKENS
         self._add(turn, reply)
         return reply
@@ -284,7 +287,6 @@ class Recorder:
         conversation.messages += snapshot((reply.message,))
         turn.ids_end, turn.messages_end = len(conversation.ids), len(conversation.messages)
         turn.reply_message, turn.text, turn.tool_calls = reply.message, reply.text, reply.tool_calls
-        turn.stop_reason = reply.stop_reason
         self.forest.add(turn)
 
     def bridge_after(self, turn: RecordedTurn, messages: Sequence[Message]) -> Sequence[int]:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from playground import CountingPool, SpySampler, plans, settings
 
-from hyperrl.agents import EnvPool, FunctionProgram, RolloutLimits, play_groups
+from hyperrl.agents import EnvPool, EpisodePlan, FunctionProgram, RolloutLimits, play_groups
 from hyperrl.envs import TextEnv, reward, tool
 from hyperrl.errors import RolloutError
-from hyperrl.trajectory import Trajectory, TruncationReason
+from hyperrl.sampling import Completion, EpisodeKey
+from hyperrl.trajectory import StopReason, Trajectory, TruncationReason
 
 
 class Stray(TextEnv):
@@ -133,6 +134,39 @@ def test_a_cut_action_names_the_limit_that_cut_it(limits: RolloutLimits, reason:
         setup = settings(SpySampler(["x" * 200]), limits=limits)
         (group,) = asyncio.run(play_groups(plans("Echo"), setup, envs=envs))
     assert group.trajectories[0].truncation_reason is reason
+
+
+def test_a_sampler_may_name_the_stop_reason_in_plain_text() -> None:
+    class Plain(SpySampler):
+        async def generate(self, *args: Any, **kwargs: Any) -> Completion:
+            completion = await super().generate(*args, **kwargs)
+            return dataclasses.replace(completion, stop_reason="length")  # type: ignore[arg-type]
+
+    with CountingPool() as envs:
+        (group,) = asyncio.run(play_groups(plans("Echo"), settings(Plain(["a"])), envs=envs))
+    (trajectory,) = group
+    assert trajectory.turns[0].stop_reason is StopReason.LENGTH
+    assert trajectory.truncated
+
+
+def test_finishing_an_episode_that_has_ended_does_nothing() -> None:
+    async def always_finishes(ctx: Any) -> None:
+        await ctx.step(await ctx.policy.respond(ctx.observation.messages))
+        await ctx.finish()
+        await ctx.finish()
+
+    with CountingPool() as envs:
+        setup = settings(SpySampler(["a"]), program=FunctionProgram("own", always_finishes))
+        ended, cut = asyncio.run(play_groups([*plans("Echo", turns=1), *_second_group()], setup, envs=envs))
+    assert [(t.failure, t.terminated, len(t.reward_terms)) for g in (ended, cut) for t in g] == [
+        (None, True, 1),
+        (None, True, 1),
+    ]
+
+
+def _second_group() -> list[EpisodePlan]:
+    (plan,) = plans("Echo", turns=9)
+    return [dataclasses.replace(plan, key=EpisodeKey((0, 1), 0))]
 
 
 def test_messages_that_cannot_be_bridged_are_named_with_the_reason() -> None:
