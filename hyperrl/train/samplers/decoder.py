@@ -1,7 +1,7 @@
 """Next-token logits for many ragged sequences at once.
 
-Shapes: N rows, T prompt tokens, L cached positions, H hidden, Q query heads, K key/value heads,
-D head size, V vocabulary. A row's slot in the cache is its place in the batch.
+Shapes: N sequences, T prompt tokens, R = N or N * T rows, L cached positions, H hidden, Q query
+heads, K key/value heads, D head size, V vocabulary. A sequence's slot in the cache is its place in the batch.
 
 :class:`CachedDecoder` runs a llama- or qwen-shaped model itself: the same weights and formulas as
 the model's own forward, without the cost of preparing masks, caches and outputs for each token,
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hyperrl.train.samplers.kv_cache import KVCache
-from hyperrl.train.samplers.packed_layer import PackedLayer
+from hyperrl.train.samplers.packed_layer import PackedLayer, RMSNorm
 
 __all__ = ["CachedDecoder", "Decoder", "UncachedDecoder", "make_decoder"]
 
@@ -33,6 +33,8 @@ _PREFILL_TOKENS_ELSEWHERE = 8192
 _MIN_KEYS = 16
 """Shortest row of attention weights. The CPU softmax adds up rows of fewer numbers than a vector
 register holds in another order, so a sequence would change its bits when it grows past that."""
+_MAX_PLAIN_WIDTH = 256
+"""Longest prompt that is attended to with plain products where fused attention may be used."""
 
 Sequences = Sequence[Sequence[int]]
 
@@ -91,19 +93,18 @@ class CachedDecoder:
         config: Any = model.config
         self._embedding: Tensor = body.embed_tokens.weight
         self._layers = [PackedLayer.of(layer) for layer in body.layers]
-        self._norm: Tensor = body.norm.weight
+        self._norm = RMSNorm.of(body.norm)
         self._head: Any = model.get_submodule("lm_head")
+        self._device = self._embedding.device
         self._sdpa = config._attn_implementation == "sdpa"
-        # For one query a row, plain products beat torch's fused attention on the CPU. It works in
+        # For few queries plain products beat torch's fused attention on the CPU. It works in
         # at least float32 inside, so in 16 bits plain products would round where it does not.
-        fast = self._embedding.device.type == "cpu" and self._embedding.dtype.itemsize >= 4
+        fast = self._device.type == "cpu" and self._embedding.dtype.itemsize >= 4
         self._plain = fast or not self._sdpa
         self._softmax_dtype = self._embedding.dtype if self._sdpa else torch.float32
         self._head_size = int(body.layers[0].self_attn.head_dim)
         self._heads = int(config.num_attention_heads)
         self._kv_heads = int(config.num_key_value_heads)
-        self._device = self._embedding.device
-        self._norm_of_head = torch.tensor([0] * self._heads + [1] * self._kv_heads, device=self._device)
         self._rotary = body.rotary_emb
         self._rotation: Tensor = self._embedding.new_empty((2, 0, 1, self._head_size))
         self._cache = KVCache(
@@ -130,21 +131,23 @@ class CachedDecoder:
 
     def _prefill_chunk(self, sequences: Sequences, slots: list[int]) -> Tensor:
         """Right-padded rows: under the causal mask no real token ever sees the padding."""
-        lengths = [len(s) for s in sequences]
-        width = max(_MIN_KEYS, *lengths)
+        count, width = len(sequences), max(_MIN_KEYS, *map(len, sequences))
         ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in sequences], device=self._device)
         where = torch.tensor(slots, device=self._device)
-        hidden = functional.embedding(ids, self._embedding)
-        rotation = self._rotations(width)[:, None, :width]
-        mask = None if self._sdpa else _causal_mask(width, hidden)
+        hidden = functional.embedding(ids.flatten(), self._embedding)
+        rotation = self._rotations(width)[:, :width].repeat(1, count, 1, 1)
+        plain = self._plain and (not self._sdpa or width <= _MAX_PLAIN_WIDTH)
+        mask = _causal_mask(width, hidden) if plain else None
         for index, layer in enumerate(self._layers):
             query, states = self._project(layer, hidden, rotation)
+            states = states.view(count, width, *states.shape[1:])
             self._cache.write_prompts(index, where, states)
-            key, value = states.unbind(2)
-            attended = self._attend_prompts(query, key, value, mask, layer.scaling)
-            hidden = _finish_layer(layer, hidden, attended)
-        last = torch.tensor(lengths, device=self._device) - 1
-        return self._logits(hidden[torch.arange(len(lengths), device=self._device), last])
+            attended = self._attend_prompts(query, states, mask, layer.scaling)
+            _finish_layer_(layer, hidden, attended)
+        last = torch.tensor(
+            [row * width + len(s) - 1 for row, s in enumerate(sequences)], device=self._device
+        )
+        return self._logits(hidden[last])
 
     def decode(self, sequences: Sequences) -> Tensor:
         count, longest = len(sequences), max(_MIN_KEYS, *map(len, sequences))
@@ -163,7 +166,7 @@ class CachedDecoder:
             self._cache.append(index, rows, positions, states)
             keys, values = self._cache.read(index, count, longest)
             attended = self._attend_cached(query, keys, values, mask, layer.scaling)
-            hidden = _finish_layer(layer, hidden, attended)
+            _finish_layer_(layer, hidden, attended)
         return self._logits(hidden)
 
     def move(self, source: int, target: int, length: int) -> None:
@@ -173,42 +176,53 @@ class CachedDecoder:
         self._cache.clear()
 
     def _rotations(self, positions: int) -> Tensor:
-        """Cosine and sine [2, P, 1, D] of the rotary embedding for at least the first ``positions``."""
+        """Factors [2, P, 1, D] of the rotary embedding for at least the first ``positions``.
+
+        The first is the cosine; the second the sine, negative in the first half of a head.
+        """
         known = self._rotation.shape[1]
         if positions > known:
             index = torch.arange(max(positions, 2 * known, 256), device=self._device)
-            rotation: Tensor = torch.cat(self._rotary(self._embedding, index[None]))
-            self._rotation = rotation[:, :, None]
+            cos, sin = self._rotary(self._embedding, index[None])
+            sin[..., : self._head_size // 2].neg_()
+            self._rotation = torch.cat((cos, sin))[:, :, None]
         return self._rotation
 
     def _project(self, layer: PackedLayer, hidden: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotated query [..., Q, D]; rotated key and value [..., 2, K, D]."""
-        normed = _normalise(hidden, layer.input_norm, layer.epsilon)
-        projected = functional.linear(normed, layer.query_key_value, layer.query_key_value_bias)
-        projected = projected.view(*hidden.shape[:-1], -1, self._head_size)
-        rotated = projected[..., : self._heads + self._kv_heads, :]
-        if layer.head_norms is not None:
-            weight = layer.head_norms.index_select(0, self._norm_of_head)
-            rotated.copy_(_normalise(rotated, weight, layer.epsilon))
+        """Rotated query [R, Q, D]; rotated key and value [R, 2, K, D]."""
+        projected = layer.query_key_value(layer.input_norm(hidden))
+        projected = projected.view(len(hidden), -1, self._head_size)
+        query, key, _ = projected.split_with_sizes((self._heads, self._kv_heads, self._kv_heads), dim=1)
+        rotated = projected[:, : self._heads + self._kv_heads]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            scaled = layer.query_norm.scale(rotated)
+            torch.mul(scaled[:, : self._heads], layer.query_norm.weight, out=query)
+            torch.mul(scaled[:, self._heads :], layer.key_norm.weight, out=key)
         _rotate_(rotated, rotation[0], rotation[1])
-        states = projected[..., self._heads :, :].view(*hidden.shape[:-1], 2, self._kv_heads, self._head_size)
-        return projected[..., : self._heads, :], states
+        states = projected[:, self._heads :].view(len(hidden), 2, self._kv_heads, self._head_size)
+        return query, states
 
-    def _attend_prompts(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
-    ) -> Tensor:
-        """Causal attention [N, T, H] of query [N, T, Q, D] over key and value [N, T, K, D]."""
-        groups = query.shape[2] // key.shape[2]
-        query = query.transpose(1, 2)
-        key = key.transpose(1, 2).repeat_interleave(groups, dim=1)
-        value = value.transpose(1, 2).repeat_interleave(groups, dim=1)
+    def _attend_prompts(self, query: Tensor, states: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
+        """Causal attention [N * T, H] of query [N * T, Q, D] over key and value [N, T, 2, K, D]."""
+        count, width = states.shape[:2]
+        groups = self._heads // self._kv_heads
+        query = query.view(count, width, *query.shape[1:]).transpose(1, 2)
+        key, value = states.permute(2, 0, 3, 1, 4)
         if mask is None:
-            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+            mixed = functional.scaled_dot_product_attention(
+                query,
+                key.repeat_interleave(groups, dim=1),
+                value.repeat_interleave(groups, dim=1),
+                is_causal=True,
+                scale=scaling,
+            )
         else:
-            scores = torch.matmul(query * scaling, key.transpose(-1, -2)).add_(mask)
+            grouped = query.reshape(count, self._kv_heads, groups * width, self._head_size)
+            scores = torch.matmul(grouped, key.transpose(-1, -2)).mul_(scaling)
+            scores.view(*query.shape[:2], width, width).add_(mask)
             weights = functional.softmax(scores, dim=-1, dtype=self._softmax_dtype)
-            mixed = torch.matmul(weights.to(query.dtype), value)
-        return mixed.transpose(1, 2).flatten(2)
+            mixed = torch.matmul(weights.to(query.dtype), value).view(query.shape)
+        return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def _attend_cached(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float
@@ -230,8 +244,7 @@ class CachedDecoder:
         return mixed.reshape(len(query), -1)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        normed = _normalise(hidden, self._norm, self._layers[0].epsilon)
-        return functional.linear(normed, self._head.weight, self._head.bias)
+        return functional.linear(self._norm(hidden), self._head.weight, self._head.bias)
 
 
 class UncachedDecoder:
@@ -290,23 +303,14 @@ def _causal_mask(width: int, like: Tensor) -> Tensor:
     return full.triu(1)
 
 
-def _rotate_(states: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """Rotary position embedding in the half-split layout of llama, in place."""
-    half = states.shape[-1] // 2
-    turned = torch.cat((-states[..., half:], states[..., :half]), dim=-1)
-    states.mul_(cos).addcmul_(turned, sin)
+def _rotate_(states: Tensor, cos: Tensor, signed_sin: Tensor) -> None:
+    """Rotary position embedding of ``states`` [R, heads, D] in the half-split layout of llama."""
+    swapped = states.view(*states.shape[:-1], 2, -1).flip(-2).view(states.shape)
+    states.mul_(cos).addcmul_(swapped, signed_sin)
 
 
-def _normalise(states: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """Root-mean-square norm over the last dimension, computed in float32 as transformers does it."""
-    wide = states if states.dtype == torch.float32 else states.float()
-    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
-    return weight * (wide if states.dtype == torch.float32 else wide.to(states.dtype))
-
-
-def _finish_layer(layer: PackedLayer, hidden: Tensor, attended: Tensor) -> Tensor:
-    """Hidden [..., H] after the attention's output and the feed-forward block."""
-    hidden = hidden + functional.linear(attended, layer.output.weight, layer.output.bias)
-    normed = _normalise(hidden, layer.post_norm, layer.epsilon)
-    gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-    return hidden + functional.linear(layer.activation(gate) * up, layer.down.weight, layer.down.bias)
+def _finish_layer_(layer: PackedLayer, hidden: Tensor, attended: Tensor) -> None:
+    """Add the attention's output and the feed-forward block to ``hidden`` [R, H]."""
+    layer.output.add_to_(hidden, attended)
+    gate, up = layer.gate_up(layer.post_norm(hidden)).chunk(2, dim=-1)
+    layer.down.add_to_(hidden, layer.activation(gate).mul_(up))

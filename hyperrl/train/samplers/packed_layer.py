@@ -1,77 +1,121 @@
-"""The parameters of one decoder layer, with those that read the same input side by side in memory."""
+"""The parameters of one decoder layer, laid out for products with few rows.
+
+Shapes: R rows, I inputs, O outputs of a projection, D head size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-__all__ = ["PackedLayer"]
+__all__ = ["PackedLayer", "Projection", "RMSNorm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """``x @ weight + bias``, where ``weight`` is [I, O].
+
+    On the CPU a product with a few dozen rows takes about two thirds of the time if the weight lies
+    in memory as [I, O] and not, as modules keep it, as [O, I].
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, *modules: Any) -> Projection:
+        """Pack linear modules that read the same input: their outputs come side by side.
+
+        The modules' parameters become views of what is packed, so there is one copy of each number:
+        who writes into the parameters, as a publication does, changes what is computed here.
+        Assigning other tensors to them would not.
+        """
+        weight = torch.cat([module.weight.data for module in modules]).t().contiguous()
+        bias = None if modules[0].bias is None else torch.cat([module.bias.data for module in modules])
+        sizes = [len(module.weight) for module in modules]
+        for module, part in zip(modules, weight.split_with_sizes(sizes, dim=1), strict=True):
+            module.weight.data = part.t()
+        for module, part in zip(modules, () if bias is None else bias.split_with_sizes(sizes), strict=False):
+            module.bias.data = part
+        return cls(weight, bias)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Project ``rows`` [R, I]."""
+        if self.bias is None:
+            return torch.mm(rows, self.weight)
+        return torch.addmm(self.bias, rows, self.weight)
+
+    def add_to_(self, sums: Tensor, rows: Tensor) -> None:
+        """Add the projection of ``rows`` [R, I] to ``sums`` [R, O]."""
+        sums.addmm_(rows, self.weight)
+        if self.bias is not None:
+            sums += self.bias
+
+
+@dataclass(frozen=True, slots=True)
+class RMSNorm:
+    """Root-mean-square norm over the last dimension, computed in float32 as transformers does it."""
+
+    weight: Tensor
+    size: Tensor
+    epsilon: Tensor
+
+    @classmethod
+    def of(cls, module: Any) -> RMSNorm:
+        """Take over the weight of a norm of transformers."""
+        weight: Tensor = module.weight
+        # As tensors the numbers need no conversion each time.
+        size, epsilon = (
+            torch.tensor(float(number), device=weight.device)
+            for number in (len(weight), module.variance_epsilon)
+        )
+        return cls(weight.data, size, epsilon)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Normalise ``states`` and multiply by the weight."""
+        return self.scale(states).mul_(self.weight)
+
+    def scale(self, states: Tensor) -> Tensor:
+        """``states`` with a root mean square of 1, in a new tensor."""
+        wide = states.float()
+        squares = (wide * wide).sum(dim=-1, keepdim=True)
+        scaled = wide * torch.addcdiv(self.epsilon, squares, self.size).rsqrt_()
+        return scaled.to(states.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedLayer:
-    """A llama- or qwen-shaped layer, ready for few large products instead of many small ones.
+    """A llama- or qwen-shaped layer, ready for few large products instead of many small ones."""
 
-    Query, key and value become row ranges of one matrix, as do gate and up; the norms of query and
-    key heads become the two rows of ``head_norms``. The module's own
-    parameters become views of those ranges, so there is one copy of each number: who writes into
-    the parameters, as a publication does, changes what is decoded with. Assigning other tensors to
-    them would not.
-    """
-
-    input_norm: Tensor
-    query_key_value: Tensor
-    query_key_value_bias: Tensor | None
-    head_norms: Tensor | None
-    output: nn.Linear
-    post_norm: Tensor
-    gate_up: Tensor
-    gate_up_bias: Tensor | None
-    down: nn.Linear
+    input_norm: RMSNorm
+    query_key_value: Projection
+    query_norm: RMSNorm | None
+    key_norm: RMSNorm | None
+    output: Projection
+    post_norm: RMSNorm
+    gate_up: Projection
+    down: Projection
     activation: Callable[[Tensor], Tensor]
     scaling: float
-    epsilon: float
 
     @classmethod
     def of(cls, layer: Any) -> PackedLayer:
         """Pack the parameters of ``layer``, a decoder layer of transformers."""
         attention, mlp = layer.self_attn, layer.mlp
-        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        norms_heads = hasattr(attention, "q_norm")
         return cls(
-            input_norm=layer.input_layernorm.weight,
-            query_key_value=_packed([module.weight for module in projections]),
-            query_key_value_bias=_packed([module.bias for module in projections]),
-            head_norms=_head_norms(attention),
-            output=attention.o_proj,
-            post_norm=layer.post_attention_layernorm.weight,
-            gate_up=_packed([mlp.gate_proj.weight, mlp.up_proj.weight]),
-            gate_up_bias=_packed([mlp.gate_proj.bias, mlp.up_proj.bias]),
-            down=mlp.down_proj,
+            input_norm=RMSNorm.of(layer.input_layernorm),
+            query_key_value=Projection.of(attention.q_proj, attention.k_proj, attention.v_proj),
+            query_norm=RMSNorm.of(attention.q_norm) if norms_heads else None,
+            key_norm=RMSNorm.of(attention.k_norm) if norms_heads else None,
+            output=Projection.of(attention.o_proj),
+            post_norm=RMSNorm.of(layer.post_attention_layernorm),
+            gate_up=Projection.of(mlp.gate_proj, mlp.up_proj),
+            down=Projection.of(mlp.down_proj),
             activation=mlp.act_fn,
             scaling=float(attention.scaling),
-            epsilon=float(layer.input_layernorm.variance_epsilon),
         )
-
-
-def _head_norms(attention: Any) -> Tensor | None:
-    """The weights [2, D] that query and key heads are normalised with; None where they are not."""
-    if not hasattr(attention, "q_norm"):
-        return None
-    norms = [attention.q_norm.weight, attention.k_norm.weight]
-    return cast(Tensor, _packed(norms).view(2, -1))
-
-
-def _packed(parameters: Sequence[Tensor | None]) -> Any:
-    """One tensor with the rows of all ``parameters``, which become views of it; None where there are none."""
-    present = [parameter for parameter in parameters if parameter is not None]
-    if not present:
-        return None
-    whole = torch.cat([parameter.data for parameter in present])
-    parts = torch.split_with_sizes(whole, [len(parameter) for parameter in present])
-    for parameter, part in zip(present, parts, strict=True):
-        parameter.data = part
-    return whole
