@@ -23,6 +23,9 @@ from hyperrl.trajectory import Failure, RewardTerm
 __all__ = ["Reward", "Unscored", "reward"]
 
 
+_LARGEST_SCORE = 1e30
+
+
 @dataclass(frozen=True, slots=True)
 class Unscored:
     """What a reward returns when it cannot tell: ``return Unscored("the judge did not answer")``.
@@ -103,8 +106,11 @@ class Reward:
             return self._unscored(name, str(value.kind), text)
         if isinstance(value, (numbers.Real, bool)) or hasattr(value, "__float__"):
             score = float(value)
-            if math.isfinite(score):
+            if abs(score) <= _LARGEST_SCORE:
                 return RewardTerm(name=name, score=score, weight=self.weight)
+            if math.isfinite(score):
+                why = f"it returned {score:g}; sums and fp32 hold scores up to {_LARGEST_SCORE:g}"
+                return self._unscored(name, "reward_too_large", why)
             return self._unscored(name, "reward_not_finite", f"it returned {score}")
         reason = (
             f"it returned {value!r:.80} ({type(value).__name__}); expected a number, a bool,"

@@ -131,6 +131,23 @@ def test_unscored_takes_an_exception_as_its_reason():
     assert env.step("5")[4]["unscored"] == {"right": "unscored: ValueError: no verdict"}
 
 
+@pytest.mark.parametrize("score", [1e308, -1e31, 10**400])
+def test_a_score_that_no_sum_can_hold_is_unscored(score):
+    class Vast(Plain):
+        @reward
+        def right(self):
+            return score
+
+        @reward
+        def also(self):
+            return 1e308
+
+    _, total, _, _, info = last(Vast(), "5")
+    assert math.isnan(total)
+    assert set(info["unscored"]) == {"right", "also"}
+    assert info["unscored"]["also"].startswith("reward_too_large: it returned 1e+308; ")
+
+
 def test_static_tools_and_rewards_are_offered_too():
     class Static(Plain):
         @staticmethod
