@@ -333,7 +333,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         records: tuple[ToolRecord, ...] = (),
     ) -> Outcome:
         episode.hear(observation)
-        self._live = True
+        self._live = self._live or episode is self._episode  # a reset meanwhile has begun another episode
         return Outcome(kind=kind, observation=observation, task_id=episode.task.task_id, tool_records=records)
 
     async def _end(

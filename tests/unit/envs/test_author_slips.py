@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import gymnasium
 import pytest
+from gymnasium.error import ResetNeeded
 
 from hyperrl.envs import (
     Action,
@@ -101,6 +102,28 @@ def test_a_cancelled_step_stays_cancelled(step):
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+
+    asyncio.run(play())
+
+
+def test_a_step_that_outlives_its_episode_does_not_revive_the_next():
+    class Slow(Plain):
+        @tool
+        async def wait(self) -> str:
+            """Wait a little."""
+            await asyncio.sleep(0.05)
+            return "waited"
+
+    async def play():
+        env = Slow()
+        await env.areset(seed=0)
+        running = asyncio.create_task(env.astep(WAIT))
+        await asyncio.sleep(0.01)
+        await env.areset(seed=1)
+        assert (await env.astep("5")).terminated
+        assert (await running).observation == "waited"
+        with pytest.raises(ResetNeeded):
+            await env.astep("again")
 
     asyncio.run(play())
 
