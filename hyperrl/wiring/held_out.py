@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from hyperrl.sampling import SamplingParams
@@ -10,7 +9,7 @@ from hyperrl.train.config import TrainConfig
 from hyperrl.train.evaluation import Evaluation, SuccessRate, compute_success_rate
 from hyperrl.trajectory import Group, Trajectory
 from hyperrl.wiring.player import Player
-from hyperrl.wiring.task_order import TaskOrder
+from hyperrl.wiring.task_order import TaskOrder, derive_seed
 
 __all__ = ["HeldOut"]
 
@@ -65,16 +64,10 @@ class HeldOut:
             self._picks,
             SamplingParams(max_tokens=self._config.rollout.max_tokens, temperature=temperature),
             split=self._config.evaluation.split,
-            seed=_evaluation_seed(self._config.run.seed),
+            seed=derive_seed(self._config.run.seed, "evaluation"),
             on_episode=self._on_episode,
         )
 
     def _rate(self, groups: list[Group]) -> SuccessRate:
         trajectories = [trajectory for group in groups for trajectory in group]
         return compute_success_rate(trajectories, threshold=self._config.evaluation.success)
-
-
-def _evaluation_seed(run_seed: int) -> int:
-    """Keep the random numbers of evaluation apart from those of training."""
-    digest = hashlib.blake2b(f"evaluation|{run_seed}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1

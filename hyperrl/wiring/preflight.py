@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from hyperrl.agents.base import load_program
 from hyperrl.agents.rendering import Renderer, load_renderer
@@ -11,49 +12,85 @@ from hyperrl.errors import ConfigError, DataError
 from hyperrl.train.config import TrainConfig
 from hyperrl.train.device import resolve_device
 from hyperrl.train.models import ModelInfo, load_model_info
+from hyperrl.wiring.run_directory import RUN_FILES, refuse_unavailable
 
-__all__ = ["Checked", "check_run", "count_tasks"]
+__all__ = ["Checked", "Playable", "check_playable", "check_run", "check_trainable", "count_tasks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What the checks have read on their way.
+class Playable:
+    """What the checks of a policy and the tasks that it will play have read on their way.
 
     Attributes:
         renderer: of the model's tokenizer and chat template, its bridge proved.
         model: facts of the model directory.
+        tasks: size of the split.
+    """
+
+    renderer: Renderer
+    model: ModelInfo
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the checks of a training run have read on their way.
+
+    Attributes:
+        renderer: of the model's tokenizer and chat template, its bridge proved.
         train_tasks: size of the training split.
         held_out_tasks: size of the held-out split.
     """
 
     renderer: Renderer
-    model: ModelInfo
     train_tasks: int
     held_out_tasks: int
 
 
 def check_run(config: TrainConfig) -> Checked:
-    """Check model, tokenizer, environment, data and limits; nothing is written.
+    """Check model, tokenizer, environment, data, limits and the run's folder; nothing is written.
 
     Raises:
         ConfigError: a value does not fit the model or the environment.
         DataError: data of the environment is missing or empty.
         ModelError: the model directory or its chat template cannot be used.
+        RunDirectoryError: the folder is in use, holds an earlier run or cannot be written.
+    """
+    check_trainable(config)
+    _check_start_outlives(config)
+    refuse_unavailable(config.run.dir, overwrite=config.run.overwrite)
+    played = check_playable(config, model=config.model.path, split=config.env.train_split)
+    held_out_tasks = count_tasks(config, config.evaluation.split)
+    return Checked(renderer=played.renderer, train_tasks=played.tasks, held_out_tasks=held_out_tasks)
+
+
+def check_playable(config: TrainConfig, *, model: Path, split: str) -> Playable:
+    """Check that ``model`` can play the tasks of ``split`` within the config's limits.
+
+    Raises:
+        ConfigError, DataError, ModelError: as for :func:`check_run`.
     """
     load_entry_points()
     load_program(config.env.program)
+    resolve_device(config.model.device)
+    info = load_model_info(model)
+    renderer = load_renderer(model)
+    tasks = count_tasks(config, split)
+    _check_context(config, split, info, renderer)
+    return Playable(renderer=renderer, model=info, tasks=tasks)
+
+
+def check_trainable(config: TrainConfig) -> None:
+    """Refuse weights that small updates would not move.
+
+    Raises:
+        ConfigError: ``model.dtype`` is for playing only.
+    """
     if config.model.dtype == "bfloat16":
         raise ConfigError(
             "model.dtype bfloat16 is for evaluation and rollouts: small updates of bfloat16 weights round"
             " to nothing. Train with float32"
         )
-    resolve_device(config.model.device)
-    model = load_model_info(config.model.path)
-    renderer = load_renderer(config.model.path)
-    train_tasks = count_tasks(config, config.env.train_split)
-    held_out_tasks = count_tasks(config, config.evaluation.split)
-    _check_context(config, model, renderer)
-    return Checked(renderer=renderer, model=model, train_tasks=train_tasks, held_out_tasks=held_out_tasks)
 
 
 def count_tasks(config: TrainConfig, split: str) -> int:
@@ -72,12 +109,23 @@ def count_tasks(config: TrainConfig, split: str) -> int:
     return count
 
 
-def _check_context(config: TrainConfig, model: ModelInfo, renderer: Renderer) -> None:
+def _check_start_outlives(config: TrainConfig) -> None:
+    """The folder's old files are removed before the model is read, and the new model is written there."""
+    start = config.model.path.resolve()
+    for name in RUN_FILES:
+        if start.is_relative_to((config.run.dir / name).resolve()):
+            raise ConfigError(
+                f"model.path is {config.model.path}, which this run would replace: it lies in its own"
+                " run.dir. Give the run another folder with --set run.dir=PATH"
+            )
+
+
+def _check_context(config: TrainConfig, split: str, model: ModelInfo, renderer: Renderer) -> None:
     """The first prompt of the first task and a full answer must fit into the model's context.
 
     Rendering it also shows that the template can offer the environment's tools.
     """
-    env = make_env(config.env.id, **{**config.env.kwargs, "split": config.env.train_split})
+    env = make_env(config.env.id, **{**config.env.kwargs, "split": split})
     try:
         observation, _ = env.reset(seed=config.run.seed, options={"task": 0})
         prompt = len(renderer.first(observation.messages, env.tools))
@@ -85,10 +133,16 @@ def _check_context(config: TrainConfig, model: ModelInfo, renderer: Renderer) ->
             renderer.prove(("tool",))
     finally:
         env.close()
-    needed = prompt + config.rollout.max_tokens
+    rollout = config.rollout
+    if prompt >= rollout.max_episode_tokens:
+        raise ConfigError(
+            f"rollout.max_episode_tokens is {rollout.max_episode_tokens}, and the first prompt alone has"
+            f" {prompt} tokens. Give at least {prompt + rollout.max_tokens}"
+        )
+    needed = prompt + rollout.max_tokens
     if needed > model.context_length:
         raise ConfigError(
-            f"rollout.max_tokens is {config.rollout.max_tokens}, and the first prompt has {prompt}"
+            f"rollout.max_tokens is {rollout.max_tokens}, and the first prompt has {prompt}"
             f" tokens: together {needed}, beyond the model's context of {model.context_length}."
             f" Give at most {max(0, model.context_length - prompt)}"
         )

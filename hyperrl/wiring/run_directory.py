@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,9 +14,20 @@ from typing import Any, Self
 
 from hyperrl.errors import RunDirectoryError
 
-__all__ = ["RunDirectory", "refuse_existing", "write_atomic"]
+__all__ = [
+    "RUN_FILES",
+    "RunDirectory",
+    "kept_files",
+    "refuse_existing",
+    "refuse_unavailable",
+    "refuse_unwritable",
+    "write_atomic",
+]
 
-_OURS = ("config.yaml", "metrics.jsonl", "summary.json", "reward_curve.png", "trajectories", "model")
+RUN_FILES = ("config.yaml", "metrics.jsonl", "trajectories", "reward_curve.png", "model", "summary.json")
+"""What a run leaves in its folder, and what ``overwrite`` replaces."""
+
+_LOCK = "run.lock"
 
 
 class RunDirectory:
@@ -34,12 +46,9 @@ class RunDirectory:
         self._lock: int | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise RunDirectoryError(
-                f"run directory {path} cannot be written: {error.strerror};"
-                " choose another with --set run.dir=PATH"
-            ) from error
+            raise _unwritable(path, str(error.strerror)) from error
         try:
             self._claim(lock, overwrite)
         except BaseException:
@@ -48,22 +57,11 @@ class RunDirectory:
         self._lock = lock
 
     def _claim(self, lock: int, overwrite: bool) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = (self.path / "run.lock").read_text(encoding="utf-8").strip() or "unknown"
-            raise RunDirectoryError(
-                f"run directory {self.path} is in use by another run (process {holder});"
-                " wait for it, or choose another with --set run.dir=PATH"
-            ) from error
-        found = [name for name in _OURS if (self.path / name).exists()]
-        if found and not overwrite:
-            raise RunDirectoryError(
-                f"run directory {self.path} holds an earlier run ({', '.join(found)}); choose another"
-                " with --set run.dir=PATH, or replace it with --set run.overwrite=true"
-            )
-        for name in found:
-            _remove(self.path / name)
+        _lock(lock, self.path, fcntl.LOCK_EX)
+        _refuse_earlier(self.path, overwrite)
+        for name in RUN_FILES:
+            if (self.path / name).exists():
+                _remove(self.path / name)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
 
@@ -109,18 +107,99 @@ class RunDirectory:
         write_atomic(self.path / "config.yaml", text)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Keep the numbers that a run is judged by."""
-        write_atomic(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        """Keep the numbers that a run is judged by; what is not a number is ``null``."""
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in summary.items()
+        }
+        write_atomic(self.path / "summary.json", json.dumps(finite, indent=2, allow_nan=False) + "\n")
+
+
+def refuse_unavailable(path: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that a run could not take now; nothing is written.
+
+    Raises:
+        RunDirectoryError: as ``RunDirectory`` would.
+    """
+    refuse_unwritable(path)
+    try:
+        lock = os.open(path / _LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise _unwritable(path, str(error.strerror)) from error
+    else:
+        try:
+            _lock(lock, path, fcntl.LOCK_SH)
+        finally:
+            os.close(lock)
+    _refuse_earlier(path, overwrite)
+
+
+def kept_files(path: Path) -> list[str]:
+    """Return what a run of this process has left in its folder; nothing if the folder was never its own."""
+    try:
+        holder = (path / _LOCK).read_text(encoding="utf-8").strip()
+    except OSError:
+        return []
+    return [name for name in RUN_FILES if holder == str(os.getpid()) and (path / name).exists()]
 
 
 def refuse_existing(path: Path, *, overwrite: bool, how: str) -> None:
-    """Refuse to write a model directory over what is there.
+    """Refuse to write a model directory where it cannot or may not stand.
 
     Raises:
-        RunDirectoryError: ``path`` has something in it and ``overwrite`` is off.
+        RunDirectoryError: ``path`` has something in it and ``overwrite`` is off, or something that is
+            no model; or it cannot be written.
     """
-    if path.exists() and not overwrite and (not path.is_dir() or any(path.iterdir())):
+    refuse_unwritable(path)
+    if not path.exists() or not any(path.iterdir()):
+        return
+    if not overwrite:
         raise RunDirectoryError(f"{path} exists already; choose another path, or replace it with {how}")
+    if not (path / "config.json").exists():
+        raise RunDirectoryError(f"{path} exists and is not a model directory; choose another path")
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuse a folder that cannot be made or written in.
+
+    Raises:
+        RunDirectoryError: it, or the nearest folder above it that exists, is no folder or not ours to write.
+    """
+    existing = path
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise _unwritable(path, f"{existing} is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise _unwritable(path, f"no permission to write in {existing}")
+
+
+def _unwritable(path: Path, why: str) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"directory {path} cannot be written: {why}; choose another (run.dir, model.path or --out)"
+    )
+
+
+def _lock(lock: int, path: Path, kind: int) -> None:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = (path / _LOCK).read_text(encoding="utf-8").strip() or "unknown"
+        raise RunDirectoryError(
+            f"run directory {path} is in use by another run (process {holder});"
+            " wait for it, or choose another with --set run.dir=PATH"
+        ) from error
+
+
+def _refuse_earlier(path: Path, overwrite: bool) -> None:
+    found = [name for name in RUN_FILES if (path / name).exists()]
+    if found and not overwrite:
+        raise RunDirectoryError(
+            f"run directory {path} holds an earlier run ({', '.join(found)}); choose another"
+            " with --set run.dir=PATH, or replace it with --set run.overwrite=true"
+        )
 
 
 def write_atomic(path: Path, text: str) -> None:

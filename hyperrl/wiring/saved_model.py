@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hyperrl.agents.rendering import load_renderer
-from hyperrl.envs.registration import load_entry_points
 from hyperrl.errors import RunDirectoryError
 from hyperrl.store import TrajectoryWriter
 from hyperrl.train.config import TrainConfig
@@ -15,11 +13,12 @@ from hyperrl.train.device import resolve_device, resolve_dtype
 from hyperrl.train.evaluation import Evaluation
 from hyperrl.train.models import load_model, named_weights
 from hyperrl.train.publication import Publisher
-from hyperrl.trajectory import Group
+from hyperrl.trajectory import Group, Trajectory
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.held_out import HeldOut
 from hyperrl.wiring.player import Player
-from hyperrl.wiring.preflight import count_tasks
+from hyperrl.wiring.preflight import Playable, check_playable
+from hyperrl.wiring.run_directory import refuse_unwritable
 from hyperrl.wiring.source import sampling_params
 from hyperrl.wiring.task_order import TaskOrder
 from hyperrl.wiring.training import make_sampler, open_player
@@ -34,13 +33,12 @@ def evaluate_model(config: TrainConfig, display: Display) -> Evaluation:
         ConfigError, DataError, ModelError: before anything is played.
         RolloutError: every episode failed in the same way.
     """
-    load_entry_points()
-    tasks = count_tasks(config, config.evaluation.split)
-    with _saved_policy(config) as player:
+    checked = check_playable(config, model=config.model.path, split=config.evaluation.split)
+    with _saved_policy(config, checked) as player:
         held_out = HeldOut(
             config,
             player=player,
-            tasks=tasks,
+            tasks=checked.tasks,
             on_start=lambda episodes: display.start("held-out evaluation", episodes),
             on_episode=lambda _trajectory: display.advance(),
         )
@@ -50,36 +48,46 @@ def evaluate_model(config: TrainConfig, display: Display) -> Evaluation:
 def roll_out(config: TrainConfig, display: Display, *, out: Path | None) -> list[Group]:
     """Play ``rollout.groups`` training tasks with ``model.path``; keep them in ``out``.
 
+    If it is interrupted, the episodes that have ended are kept.
+
     Raises:
         ConfigError, DataError, ModelError, RunDirectoryError: before anything is played.
         RolloutError: every episode failed in the same way.
     """
-    load_entry_points()
-    if out is not None and out.exists() and any(out.iterdir()):
-        raise RunDirectoryError(f"{out} is not empty; choose another folder with --out")
-    rollout = config.rollout
-    tasks = count_tasks(config, config.env.train_split)
-    with _saved_policy(config) as player:
-        display.start("rollout", rollout.groups * rollout.group_size)
-        groups = player.play(
-            TaskOrder(tasks, seed=config.run.seed).take(rollout.groups),
-            sampling_params(config),
-            split=config.env.train_split,
-            seed=config.run.seed,
-            copies=rollout.group_size,
-            on_episode=lambda _trajectory: display.advance(),
-        )
     if out is not None:
-        TrajectoryWriter(out).write_part((t for group in groups for t in group), iteration=0)
-    return groups
+        refuse_unwritable(out)
+        if out.exists() and any(out.iterdir()):
+            raise RunDirectoryError(f"{out} is not empty; choose another folder with --out")
+    checked = check_playable(config, model=config.model.path, split=config.env.train_split)
+    rollout = config.rollout
+    ended: list[Trajectory] = []
+
+    def on_episode(trajectory: Trajectory) -> None:
+        ended.append(trajectory)
+        display.advance()
+
+    with _saved_policy(config, checked) as player:
+        display.start("rollout", rollout.groups * rollout.group_size)
+        try:
+            return player.play(
+                TaskOrder(checked.tasks, seed=config.run.seed).take(rollout.groups),
+                sampling_params(config),
+                split=config.env.train_split,
+                seed=config.run.seed,
+                copies=rollout.group_size,
+                on_episode=on_episode,
+            )
+        finally:
+            if out is not None and ended:
+                order = sorted(ended, key=lambda t: (t.group_id, t.sample_index))
+                TrajectoryWriter(out).write_part(order, iteration=0)
 
 
 @contextmanager
-def _saved_policy(config: TrainConfig) -> Iterator[Player]:
+def _saved_policy(config: TrainConfig, checked: Playable) -> Iterator[Player]:
     """Yield a player whose sampler serves ``model.path`` as version 0."""
-    renderer = load_renderer(config.model.path)
     sampler = make_sampler(config)
-    with open_player(config, sampler, renderer) as player:
+    with open_player(config, sampler, checked.renderer) as player:
         model = load_model(
             config.model.path,
             dtype=resolve_dtype(config.model.dtype),

@@ -5,24 +5,22 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from hyperrl.agents.base import load_program
 from hyperrl.agents.episode import reset_seed
-from hyperrl.agents.rendering import Renderer, load_renderer
-from hyperrl.envs.registration import load_entry_points, make_env
+from hyperrl.envs.registration import make_env
 from hyperrl.errors import RolloutError
 from hyperrl.sampling import SamplingParams
 from hyperrl.train.config import TrainConfig
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
-from hyperrl.train.models import load_model, load_model_info, save_model
+from hyperrl.train.models import load_model, save_model
 from hyperrl.train.sft import run_sft
 from hyperrl.trajectory import Trajectory
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.gold import as_gold, make_gold_sampler
 from hyperrl.wiring.player import Player
-from hyperrl.wiring.preflight import count_tasks
+from hyperrl.wiring.preflight import Playable, check_playable, check_trainable
 from hyperrl.wiring.rollout_thread import RolloutThread
 from hyperrl.wiring.run_directory import refuse_existing
-from hyperrl.wiring.task_order import TaskOrder
+from hyperrl.wiring.task_order import TaskOrder, derive_seed
 
 __all__ = ["play_gold", "run_warm_start"]
 
@@ -34,12 +32,9 @@ def run_warm_start(config: TrainConfig, display: Display) -> Path:
         ConfigError, DataError, ModelError, RunDirectoryError: before anything starts.
         RolloutError: the gold of a task does not score.
     """
-    load_entry_points()
-    load_program(config.env.program)
+    check_trainable(config)
     refuse_existing(config.model.path, overwrite=config.run.overwrite, how="--set run.overwrite=true")
-    renderer = load_renderer(config.sft.start)
-    context_length = load_model_info(config.sft.start).context_length
-    conversations = play_gold(config, renderer, display, context_length=context_length)
+    checked = check_playable(config, model=config.sft.start, split=config.env.train_split)
     set_threads(config.model.threads)
     model = load_model(
         config.sft.start,
@@ -47,6 +42,7 @@ def run_warm_start(config: TrainConfig, display: Display) -> Path:
         device=resolve_device(config.model.device),
         attention=config.model.attention,
     )
+    conversations = play_gold(config, checked, display)
     display.start("supervised warm start", config.sft.steps)
     run_sft(
         model,
@@ -60,34 +56,38 @@ def run_warm_start(config: TrainConfig, display: Display) -> Path:
     return save_model(model, config.model.path, tokenizer_from=config.sft.start)
 
 
-def play_gold(
-    config: TrainConfig, renderer: Renderer, display: Display, *, context_length: int
-) -> list[Trajectory]:
+def play_gold(config: TrainConfig, checked: Playable, display: Display) -> list[Trajectory]:
     """Play the gold answers of ``sft.examples`` training tasks, or of all if there are fewer.
 
     Raises:
         RolloutError: the gold of a task failed or cannot be scored.
     """
-    tasks = count_tasks(config, config.env.train_split)
-    wanted = min(tasks, config.sft.examples)
-    picks = TaskOrder(tasks, seed=config.run.seed).take(wanted)
+    wanted = min(checked.tasks, config.sft.examples)
+    seed = derive_seed(config.run.seed, "warm start")
+    picks = TaskOrder(checked.tasks, seed=seed).take(wanted)
     display.start("gold answers", wanted)
     with ExitStack() as stack:
         env_kwargs = {**config.env.kwargs, "split": config.env.train_split}
         env = make_env(config.env.id, **env_kwargs)
         stack.callback(env.close)
         sampler = make_gold_sampler(
-            renderer, env, dict(picks), seed_of=lambda group_id: reset_seed(config.run.seed, group_id)
+            checked.renderer, env, dict(picks), seed_of=lambda group_id: reset_seed(seed, group_id)
         )
-        thread = stack.enter_context(RolloutThread())
-        player = stack.enter_context(
-            Player(config, thread=thread, sampler=sampler, renderer=renderer, context_length=context_length)
+        thread = RolloutThread()
+        player = Player(
+            config,
+            thread=thread,
+            sampler=sampler,
+            renderer=checked.renderer,
+            context_length=checked.model.context_length,
         )
+        stack.enter_context(player)
+        stack.enter_context(thread)
         groups = player.play(
             picks,
             SamplingParams(max_tokens=config.rollout.max_tokens),
             split=config.env.train_split,
-            seed=config.run.seed,
+            seed=seed,
             on_episode=lambda _trajectory: display.advance(),
         )
     episodes = [trajectory for group in groups for trajectory in group]

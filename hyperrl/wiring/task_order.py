@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from hyperrl.errors import DataError
 from hyperrl.trajectory import GroupId
 
-__all__ = ["TaskOrder"]
+__all__ = ["TaskOrder", "derive_seed"]
 
 
 class TaskOrder:
@@ -42,3 +44,13 @@ class TaskOrder:
             self._permutation = rng.permutation(self._size)
             self._epoch = epoch
         return (epoch, position), int(self._permutation[position])
+
+
+def derive_seed(seed: int, purpose: str) -> int:
+    """Return a 63-bit seed of its own for ``purpose``.
+
+    Phases of a run must not share random numbers: a warm start on the very tasks that training begins
+    with would leave nothing to learn from them.
+    """
+    digest = hashlib.blake2b(f"{purpose}|{seed}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

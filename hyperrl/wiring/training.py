@@ -45,19 +45,22 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
         InvariantError, PublicationError, RolloutError: while it runs; what was written stays.
     """
     checked = check_run(config)
+    learner = _make_learner(
+        config
+    )  # reads the weights: what is wrong with them shows before anything is written
     with RunDirectory(config.run.dir, overwrite=config.run.overwrite) as run, ExitStack() as stack:
-        run.write_config(dump_config(config))
         sampler = make_sampler(config)
         player = stack.enter_context(open_player(config, sampler, checked.renderer))
-        observer = RunObserver(run, display, iterations=config.iterations)
+        run.write_config(dump_config(config))
+        observer = RunObserver(run, display, config)
         stack.callback(observer.close)
-        learner = _make_learner(config)
         parts = TrainerParts(
             source=EnvSource(
                 config,
                 player=player,
                 tasks=checked.train_tasks,
                 served_version=lambda: sampler.policy_version,
+                on_episode=observer.on_episode,
             ),
             algorithm=Grpo(config.algorithm, seed=config.run.seed),
             learner=learner,
@@ -74,19 +77,20 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
 
 @contextmanager
 def open_player(config: TrainConfig, sampler: TorchSampler, renderer: Renderer) -> Iterator[Player]:
-    """Yield a player of ``config``; closes the thread, its environments and the sampler at the end."""
+    """Yield a player of ``config``; ends the thread, the environments and the sampler, in this order."""
     with ExitStack() as stack:
         stack.callback(sampler.close)
-        thread = stack.enter_context(RolloutThread())
-        yield stack.enter_context(
-            Player(
-                config,
-                thread=thread,
-                sampler=sampler,
-                renderer=renderer,
-                context_length=sampler.context_length,
-            )
+        thread = RolloutThread()
+        player = Player(
+            config,
+            thread=thread,
+            sampler=sampler,
+            renderer=renderer,
+            context_length=sampler.context_length,
         )
+        stack.enter_context(player)  # its environments are closed when no episode can be playing any more
+        stack.enter_context(thread)
+        yield player
 
 
 def make_sampler(config: TrainConfig) -> TorchSampler:
