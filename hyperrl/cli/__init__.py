@@ -21,7 +21,6 @@ from hyperrl.errors import (
     MissingExtraError,
     ModelError,
     RunDirectoryError,
-    StoreError,
 )
 
 __all__ = ["main"]
@@ -37,7 +36,6 @@ _BAD_INPUT = (
     MissingExtraError,
     ModelError,
     RunDirectoryError,
-    StoreError,
 )
 
 
@@ -53,6 +51,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except HyperrlError as error:
         print(f"hyperrl: {error}", file=sys.stderr)
         sys.exit(EXIT_BAD_INPUT if isinstance(error, _BAD_INPUT) else EXIT_FAILED)
+    except OSError as error:  # a full disk, a folder that was taken away
+        print(f"hyperrl: {error}", file=sys.stderr)
+        sys.exit(EXIT_FAILED)
     sys.exit(0)
 
 

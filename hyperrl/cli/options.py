@@ -46,7 +46,8 @@ def require_training() -> None:
     """Say how to install what training needs, before anything else is looked at.
 
     Raises:
-        MissingExtraError: torch is not installed.
+        MissingExtraError: a package of the extra ``train`` is not installed.
     """
-    if find_spec("torch") is None:
-        raise MissingExtraError("torch", "train")
+    for package in ("torch", "transformers", "tokenizers", "jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "train")

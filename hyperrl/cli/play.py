@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hyperrl.cli.display import make_display
+from hyperrl.cli.display import shown
 from hyperrl.cli.options import ConfigPath, Overrides, require_training
 
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ def evaluate(
     from hyperrl.cli.report import print_evaluation
     from hyperrl.wiring.saved_model import evaluate_model
 
-    display = make_display()
-    try:
-        evaluation = evaluate_model(_load(config, set_, model), display)
-    finally:
-        display.stop()
+    loaded = _load(config, set_, model)
+    with shown() as display:
+        evaluation = evaluate_model(loaded, display)
     print_evaluation(evaluation)
     if as_json:
-        typer.echo(json.dumps(evaluation.metrics()))
+        metrics = evaluation.metrics()
+        finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        typer.echo(json.dumps(finite, allow_nan=False))
 
 
 def rollout(
@@ -63,17 +64,20 @@ def rollout(
     from hyperrl.cli.report import print_episode, print_rollout
     from hyperrl.wiring.saved_model import roll_out
 
-    display = make_display()
-    try:
-        groups = roll_out(_load(config, set_, model), display, out=out)
-    finally:
-        display.stop()
+    loaded = _load(config, set_, model)
+    earlier = _parts(out)
+    with shown(lambda: f"{out} keeps the episodes that ended" if _parts(out) != earlier else "") as display:
+        groups = roll_out(loaded, display, out=out)
     trajectories = [trajectory for group in groups for trajectory in group]
     for trajectory in trajectories[:show]:
         print_episode(trajectory)
     print_rollout(trajectories)
     if out is not None:
         typer.echo(f"wrote {len(trajectories)} trajectories to {out}")
+
+
+def _parts(out: Path | None) -> list[Path]:
+    return sorted(out.glob("part-*")) if out is not None else []
 
 
 def _load(path: Path, overrides: list[str] | None, model: Path | None) -> TrainConfig:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hyperrl.cli.display import make_display
+from hyperrl.cli.display import shown
 from hyperrl.cli.options import ConfigPath, Overrides, require_training
 
 __all__ = ["sft", "train"]
@@ -25,11 +25,9 @@ def sft(config: ConfigPath, set_: Overrides = None) -> None:
     from hyperrl.train.config import load_config
     from hyperrl.wiring.sft import run_warm_start
 
-    display = make_display()
-    try:
-        output = run_warm_start(load_config(config, set_ or []), display)
-    finally:
-        display.stop()
+    loaded = load_config(config, set_ or [])
+    with shown() as display:
+        output = run_warm_start(loaded, display)
     typer.echo(f"wrote {output}")
 
 
@@ -58,19 +56,13 @@ def train(
         check_run(loaded)
         typer.echo(f"{config}: ready to train")
         return
-    display = make_display()
-    try:
+    with shown(lambda: _kept(loaded.run.dir)) as display:
         result = run_training(loaded, display)
-    except (KeyboardInterrupt, SystemExit):
-        display.stop()
-        typer.echo(_left_behind(loaded.run.dir), err=True)
-        raise
-    finally:
-        display.stop()
     print_summary(result)
 
 
-def _left_behind(folder: Path) -> str:
-    names = [name for name in ("metrics.jsonl", "trajectories") if (folder / name).exists()]
-    kept = f"{folder} keeps {' and '.join(names)}" if names else "nothing was written yet"
-    return f"stopped before the end: {kept}"
+def _kept(folder: Path) -> str:
+    from hyperrl.wiring.run_directory import kept_files
+
+    names = kept_files(folder)
+    return f"{folder} keeps {', '.join(names)}" if names else ""

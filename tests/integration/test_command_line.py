@@ -137,6 +137,15 @@ def test_a_signal_ends_training_cleanly_and_says_where_things_lie(
     assert again.returncode == 0, again.stderr
 
 
+def test_a_full_disk_ends_training_with_a_message(config_file: Path, tmp_path: Path) -> None:
+    limited = ["bash", "-c", 'ulimit -f 8 && exec "$@"', "-", *HYPERRL, "train", str(config_file)]
+    result = subprocess.run(limited, check=False, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 1
+    assert "too large" in result.stderr
+    assert f"{tmp_path / 'run'} keeps config.yaml" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_envs_lists_ours_and_check_is_green() -> None:
     listed = run("envs", "--json")
     ids = [json.loads(line)["id"] for line in listed.stdout.splitlines()]
