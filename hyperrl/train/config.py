@@ -396,7 +396,10 @@ def _apply(data: dict[str, Any], override: str) -> None:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: the value is not YAML: {error}") from error
+        raise ConfigError(
+            f"override {override!r}: the value is not YAML; text with YAML's own characters needs quotes,"
+            f" as in '{key}=\"...\"'. {error}"
+        ) from error
     *sections, leaf = key.strip().split(".")
     for section in sections:
         inner = data.setdefault(section, {})

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from hyperrl.agents.base import load_program
 from hyperrl.agents.rendering import Renderer, load_renderer
+from hyperrl.envs.core import TextEnv
 from hyperrl.envs.registration import load_entry_points, make_env
 from hyperrl.errors import ConfigError, DataError
 from hyperrl.train.config import TrainConfig
@@ -15,6 +19,9 @@ from hyperrl.train.models import ModelInfo, load_model_info
 from hyperrl.wiring.run_directory import RUN_FILES, refuse_unavailable
 
 __all__ = ["Checked", "Playable", "check_playable", "check_run", "check_trainable", "count_tasks"]
+
+COMPARED_TASKS = 16
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,7 @@ def check_run(config: TrainConfig) -> Checked:
     refuse_unavailable(config.run.dir, overwrite=config.run.overwrite)
     played = check_playable(config, model=config.model.path, split=config.env.train_split)
     held_out_tasks = count_tasks(config, config.evaluation.split)
+    _warn_of_same_tasks(config)
     return Checked(renderer=played.renderer, train_tasks=played.tasks, held_out_tasks=held_out_tasks)
 
 
@@ -99,14 +107,39 @@ def count_tasks(config: TrainConfig, split: str) -> int:
     Raises:
         DataError: it has none.
     """
-    env = make_env(config.env.id, **{**config.env.kwargs, "split": split})
-    try:
+    with _open_env(config, split) as env:
         count = len(env.taskset)
-    finally:
-        env.close()
     if not count:
         raise DataError(f"{config.env.id} has no task in its split {split!r}")
     return count
+
+
+@contextmanager
+def _open_env(config: TrainConfig, split: str) -> Iterator[TextEnv]:
+    env = make_env(config.env.id, **{**config.env.kwargs, "split": split})
+    try:
+        yield env
+    finally:
+        env.close()
+
+
+def _warn_of_same_tasks(config: TrainConfig) -> None:
+    """One file for both splits is an easy mistake, and its result looks like success."""
+    with (
+        _open_env(config, config.env.train_split) as train,
+        _open_env(config, config.evaluation.split) as test,
+    ):
+        if len(train.taskset) != len(test.taskset):
+            return
+        first = range(min(len(test.taskset), COMPARED_TASKS))
+        if all(repr(train.taskset[i].data) == repr(test.taskset[i].data) for i in first):
+            logger.warning(
+                "the splits %r and %r of %s seem to hold the same tasks: what is called held-out success"
+                " is measured on tasks that were trained on",
+                config.env.train_split,
+                config.evaluation.split,
+                config.env.id,
+            )
 
 
 def _check_start_outlives(config: TrainConfig) -> None:
@@ -125,14 +158,11 @@ def _check_context(config: TrainConfig, split: str, model: ModelInfo, renderer: 
 
     Rendering it also shows that the template can offer the environment's tools.
     """
-    env = make_env(config.env.id, **{**config.env.kwargs, "split": split})
-    try:
+    with _open_env(config, split) as env:
         observation, _ = env.reset(seed=config.run.seed, options={"task": 0})
         prompt = len(renderer.first(observation.messages, env.tools))
         if env.tools:
             renderer.prove(("tool",))
-    finally:
-        env.close()
     rollout = config.rollout
     if prompt >= rollout.max_episode_tokens:
         raise ConfigError(

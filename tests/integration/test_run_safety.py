@@ -20,6 +20,7 @@ from hyperrl.errors import ConfigError, HyperrlError, ModelError, RolloutError, 
 from hyperrl.store import read_trajectories
 from hyperrl.wiring.display import Silent
 from hyperrl.wiring.observer import describe_losses
+from hyperrl.wiring.preflight import check_run
 from hyperrl.wiring.rollout_thread import RolloutThread
 from hyperrl.wiring.run_directory import RunDirectory, kept_files, refuse_unavailable
 from hyperrl.wiring.saved_model import evaluate_model, roll_out
@@ -72,6 +73,13 @@ def test_weights_that_cannot_be_read_are_refused_before_anything_is_written(
     with pytest.raises(ModelError, match="broken"):
         run_training(config, Silent())
     assert not config.run.dir.exists()
+
+
+def test_splits_with_the_same_tasks_are_told(make_run, caplog) -> None:
+    check_run(make_run())
+    assert caplog.text == ""
+    check_run(make_run(env=GRADED))
+    assert "'train' and 'test' of hyperrl-tests/Graded-v0 seem to hold the same tasks" in caplog.text
 
 
 def test_a_run_never_removes_the_model_that_it_starts_from(make_run) -> None:
