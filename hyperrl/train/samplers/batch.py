@@ -7,10 +7,9 @@ cached come first; rows that join, and every row after a publication, are read a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-from torch import Tensor
 
 from hyperrl.errors import SamplingError
 from hyperrl.sampling import Completion
@@ -103,10 +102,9 @@ class DecodeBatch:
     def step(self, version: int) -> list[Ended]:
         """Draw one token a row from policy ``version``; return the rows that ended."""
         ended = self._remove_ended()
-        cached, fresh = self._rows[: self._cached], self._rows[self._cached :]
-        self._advance(cached, version, fresh=False)
-        if self._advance(fresh, version, fresh=True):
-            self._cached = len(self._rows)
+        self._read(self._rows[self._cached :])
+        if self._cached == len(self._rows):
+            self._draw(version)
         return ended + self._remove_ended()
 
     def forget_cache(self) -> None:
@@ -121,27 +119,27 @@ class DecodeBatch:
         self.forget_cache()
         return requests
 
-    def _advance(self, rows: list[_Row], version: int, *, fresh: bool) -> bool:
-        """Draw a token for ``rows``; False if that failed, and then none of them is cached."""
-        if not rows:
-            return True
-        try:
-            logits = self._logits([row.tokens for row in rows], fresh=fresh)
-            tokens, logprobs = draw(
-                logits, [row.request.params for row in rows], [row.uniforms[row.drawn] for row in rows]
-            )
-        except Exception as error:  # noqa: BLE001 - whatever the model raises is the answer to these requests
-            for row in rows:
-                row.error = _explained(row.request, error, len(rows))
-            return False
-        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
-            row.take(token, logprob, version)
-        return True
+    def _read(self, fresh: list[_Row]) -> None:
+        """Cache what the next token of the ``fresh`` rows at the end needs."""
+        if not fresh:
+            return
+        with _answering(fresh):
+            self._decoder.prefill([row.tokens for row in fresh], self._cached)
+            self._cached = len(self._rows)
 
-    def _logits(self, sequences: list[list[int]], *, fresh: bool) -> Tensor:
-        if fresh:
-            return self._decoder.prefill(sequences, self._cached)
-        return self._decoder.decode(sequences)
+    def _draw(self, version: int) -> None:
+        """Draw a token for every row."""
+        rows = self._rows
+        if not rows:
+            return
+        with _answering(rows):
+            tokens, logprobs = draw(
+                self._decoder.decode([row.tokens for row in rows]),
+                [row.request.params for row in rows],
+                [row.uniforms[row.drawn] for row in rows],
+            )
+            for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+                row.take(token, logprob, version)
 
     def _remove_ended(self) -> list[Ended]:
         """Take ended rows out; a row from the end moves into each place that becomes free."""
@@ -168,6 +166,16 @@ class DecodeBatch:
         if slot < self._cached:
             self._rows[slot] = moved
             self._decoder.move(self._cached, slot, len(moved.tokens))
+
+
+@contextmanager
+def _answering(rows: Sequence[_Row]) -> Iterator[None]:
+    """Make what is raised the answer to the requests of ``rows``."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever the model raises
+        for row in rows:
+            row.error = _explained(row.request, error, len(rows))
 
 
 def _explained(request: Request, error: Exception, rows: int) -> SamplingError:

@@ -42,12 +42,12 @@ Sequences = Sequence[Sequence[int]]
 class Decoder(Protocol):
     """Gives the logits that follow sequences, and keeps what it needs to go on with them."""
 
-    def prefill(self, sequences: Sequences, first_slot: int) -> Tensor:
-        """Read whole sequences into slots from ``first_slot`` on; logits [N, V] of their next token."""
+    def prefill(self, sequences: Sequences, first_slot: int) -> None:
+        """Read all but the last token of sequences into slots from ``first_slot`` on."""
         ...
 
     def decode(self, sequences: Sequences) -> Tensor:
-        """Logits [N, V] of the next token, where slots 0 to N-1 lack only each last token."""
+        """Read the last token of the sequences in slots 0 to N-1; logits [N, V] of the next one."""
         ...
 
     def move(self, source: int, target: int, length: int) -> None:
@@ -55,7 +55,7 @@ class Decoder(Protocol):
         ...
 
     def clear(self) -> None:
-        """Forget all rows and give their memory back."""
+        """Forget all rows and give their memory back; the weights may have changed."""
         ...
 
 
@@ -114,49 +114,44 @@ class CachedDecoder:
             like=self._embedding,
         )
 
-    def prefill(self, sequences: Sequences, first_slot: int) -> Tensor:
-        self._cache.reserve(first_slot + len(sequences), max(_MIN_KEYS, *map(len, sequences)) + 1)
-        first: dict[tuple[int, ...], int] = {}
-        places: list[int] = [first.setdefault(tuple(s), i) for i, s in enumerate(sequences)]
-        unique = sorted(first.values(), key=lambda i: (-len(sequences[i]), i))
-        logits: dict[int, Tensor] = {}
-        for chunk in _chunks(unique, sequences, self._device):
-            rows = self._prefill_chunk([sequences[i] for i in chunk], [first_slot + i for i in chunk])
-            logits.update(zip(chunk, rows, strict=True))
-        for source in unique:
-            copies = [first_slot + i for i, place in enumerate(places) if place == source != i]
-            if copies:
-                self._cache.copy(first_slot + source, copies, len(sequences[source]))
-        return torch.stack([logits[place] for place in places])
+    def prefill(self, sequences: Sequences, first_slot: int) -> None:
+        self._cache.reserve(first_slot + len(sequences), max(_MIN_KEYS, *map(len, sequences)))
+        places: dict[tuple[int, ...], list[int]] = {}
+        for slot, sequence in enumerate(sequences, first_slot):
+            places.setdefault(tuple(sequence[:-1]), []).append(slot)
+        places.pop((), None)
+        unique = sorted(places, key=len, reverse=True)
+        for chunk in _chunks(range(len(unique)), unique, self._device):
+            self._prefill_chunk([unique[i] for i in chunk], [places[unique[i]][0] for i in chunk])
+        for sequence, (first, *others) in places.items():
+            self._cache.copy(first, others, len(sequence))
 
-    def _prefill_chunk(self, sequences: Sequences, slots: list[int]) -> Tensor:
+    def _prefill_chunk(self, sequences: Sequences, slots: list[int]) -> None:
         """Right-padded rows: under the causal mask no real token ever sees the padding."""
         count, width = len(sequences), max(_MIN_KEYS, *map(len, sequences))
         ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in sequences], device=self._device)
         where = torch.tensor(slots, device=self._device)
         hidden = functional.embedding(ids.flatten(), self._embedding)
-        rotation = self._rotations(width)[:, :width].repeat(1, count, 1, 1)
+        rotation = self._rotations(width)[:, :width].repeat(1, count, 1, 1).unbind()
         plain = self._plain and (not self._sdpa or width <= _MAX_PLAIN_WIDTH)
         mask = _causal_mask(width, hidden) if plain else None
         for index, layer in enumerate(self._layers):
             query, states = self._project(layer, hidden, rotation)
             states = states.view(count, width, *states.shape[1:])
             self._cache.write_prompts(index, where, states)
+            if index == len(self._layers) - 1:
+                break  # nobody asks what would follow these tokens
             attended = self._attend_prompts(query, states, mask, layer.scaling)
             _finish_layer_(layer, hidden, attended)
-        last = torch.tensor(
-            [row * width + len(s) - 1 for row, s in enumerate(sequences)], device=self._device
-        )
-        return self._logits(hidden[last])
 
     def decode(self, sequences: Sequences) -> Tensor:
         count, longest = len(sequences), max(_MIN_KEYS, *map(len, sequences))
         self._cache.reserve(count, longest)
-        ids = torch.tensor([s[-1] for s in sequences], device=self._device)
-        positions = torch.tensor([len(s) - 1 for s in sequences], device=self._device)
+        ends = [[s[-1] for s in sequences], [len(s) - 1 for s in sequences]]
+        ids, positions = torch.tensor(ends, device=self._device).unbind()
         rows = torch.arange(count, device=self._device)
         hidden = functional.embedding(ids, self._embedding)
-        rotation = self._rotations(longest)[:, positions]
+        rotation = self._rotations(longest)[:, positions].unbind()
         hidden_keys = torch.arange(longest, device=self._device) > positions[:, None]
         mask = hidden.new_zeros(count, self._kv_heads, longest)
         mask.masked_fill_(hidden_keys[:, None], torch.finfo(hidden.dtype).min)
@@ -167,13 +162,15 @@ class CachedDecoder:
             keys, values = self._cache.read(index, count, longest)
             attended = self._attend_cached(query, keys, values, mask, layer.scaling)
             _finish_layer_(layer, hidden, attended)
-        return self._logits(hidden)
+        return functional.linear(self._norm(hidden), self._head.weight, self._head.bias)
 
     def move(self, source: int, target: int, length: int) -> None:
         self._cache.copy(source, [target], length)
 
     def clear(self) -> None:
         self._cache.clear()
+        for layer in self._layers:
+            layer.refresh()
 
     def _rotations(self, positions: int) -> Tensor:
         """Factors [2, P, 1, D] of the rotary embedding for at least the first ``positions``.
@@ -188,19 +185,18 @@ class CachedDecoder:
             self._rotation = torch.cat((cos, sin))[:, :, None]
         return self._rotation
 
-    def _project(self, layer: PackedLayer, hidden: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor]:
+    def _project(
+        self, layer: PackedLayer, hidden: Tensor, rotation: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """Rotated query [R, Q, D]; rotated key and value [R, 2, K, D]."""
         projected = layer.query_key_value(layer.input_norm(hidden))
-        projected = projected.view(len(hidden), -1, self._head_size)
-        query, key, _ = projected.split_with_sizes((self._heads, self._kv_heads, self._kv_heads), dim=1)
+        projected = projected.view(hidden.shape[0], -1, self._head_size)
         rotated = projected[:, : self._heads + self._kv_heads]
-        if layer.query_norm is not None and layer.key_norm is not None:
-            scaled = layer.query_norm.scale(rotated)
-            torch.mul(scaled[:, : self._heads], layer.query_norm.weight, out=query)
-            torch.mul(scaled[:, self._heads :], layer.key_norm.weight, out=key)
-        _rotate_(rotated, rotation[0], rotation[1])
-        states = projected[:, self._heads :].view(len(hidden), 2, self._kv_heads, self._head_size)
-        return query, states
+        if layer.head_norm is not None:
+            layer.head_norm.both(rotated, out=rotated)
+        _rotate_(rotated, *rotation)
+        states = projected[:, self._heads :].view(-1, 2, self._kv_heads, self._head_size)
+        return projected[:, : self._heads], states
 
     def _attend_prompts(self, query: Tensor, states: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
         """Causal attention [N * T, H] of query [N * T, Q, D] over key and value [N, T, 2, K, D]."""
@@ -227,24 +223,22 @@ class CachedDecoder:
     def _attend_cached(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float
     ) -> Tensor:
-        """Attention [N, H] of one query [N, Q, D] a row over keys and values [N * K, L, D]."""
-        grouped = query.reshape(len(keys), -1, self._head_size)
+        """Attention [N, H] of one query [N, Q, D] a row over keys [N * K, D, L] and values [N * K, L, D]."""
+        grouped = query.reshape(keys.shape[0], -1, self._head_size)
         if self._plain:
-            scores = torch.baddbmm(mask, grouped, keys.transpose(1, 2), alpha=scaling)
+            scores = torch.baddbmm(mask, grouped, keys, alpha=scaling)
             weights = functional.softmax(scores, dim=-1, dtype=self._softmax_dtype)
             mixed = torch.bmm(weights.to(query.dtype), values)
         else:
-            rows = (len(query), self._kv_heads)
+            rows = (query.shape[0], self._kv_heads)
             grouped, keys, values, mask = (
-                tensor.view(*rows, *tensor.shape[1:]) for tensor in (grouped, keys, values, mask)
+                tensor.view(*rows, *tensor.shape[1:])
+                for tensor in (grouped, keys.transpose(1, 2), values, mask)
             )
             mixed = functional.scaled_dot_product_attention(
                 grouped, keys, values, attn_mask=mask, scale=scaling
             )
-        return mixed.reshape(len(query), -1)
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return functional.linear(self._norm(hidden), self._head.weight, self._head.bias)
+        return mixed.view(query.shape[0], -1)
 
 
 class UncachedDecoder:
@@ -254,8 +248,8 @@ class UncachedDecoder:
         self._model = model
         self._device = next(model.parameters()).device
 
-    def prefill(self, sequences: Sequences, first_slot: int) -> Tensor:  # noqa: ARG002 - no slots
-        return self.decode(sequences)
+    def prefill(self, sequences: Sequences, first_slot: int) -> None:
+        """Nothing is cached."""
 
     def decode(self, sequences: Sequences) -> Tensor:
         order = list(range(len(sequences)))
@@ -305,7 +299,7 @@ def _causal_mask(width: int, like: Tensor) -> Tensor:
 
 def _rotate_(states: Tensor, cos: Tensor, signed_sin: Tensor) -> None:
     """Rotary position embedding of ``states`` [R, heads, D] in the half-split layout of llama."""
-    swapped = states.view(*states.shape[:-1], 2, -1).flip(-2).view(states.shape)
+    swapped = states.roll(states.shape[-1] // 2, dims=-1)
     states.mul_(cos).addcmul_(swapped, signed_sin)
 
 

@@ -53,6 +53,8 @@ def draw(
     logprobs = torch.log_softmax(_divided(logits.float(), params), dim=-1)
     targets = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
     ids = _invert(logprobs, targets)
+    if all(p.temperature > 0 and not p.truncates for p in params):
+        return ids.tolist(), logprobs.gather(1, ids[:, None])[:, 0].tolist()
     cut = [i for i, p in enumerate(params) if p.truncates and p.temperature > 0]
     if cut:
         rows = torch.tensor(cut, device=logits.device)
@@ -78,11 +80,10 @@ def _invert(logprobs: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def _search(cumulative: Tensor, uniforms: Tensor) -> Tensor:
-    total = cumulative[:, -1]
-    # Rounding must not lift the target to the whole mass: past it there is no token.
-    below = torch.nextafter(total, torch.zeros_like(total))
-    targets = torch.minimum(uniforms * total, below)
-    found = torch.searchsorted(cumulative, targets[:, None], right=True)[:, 0]
+    # A uniform number is at most 1 - 2**-53, so that rounding cannot lift the target to the whole
+    # mass, past which there is no token. Only in a row that is not finite nothing is found.
+    targets = uniforms[:, None] * cumulative[:, -1:]
+    found = torch.searchsorted(cumulative, targets, right=True)[:, 0]
     return found.clamp_(max=cumulative.shape[1] - 1)
 
 

@@ -32,6 +32,8 @@ class KVCache:
         self._slots = 0
         self._positions = 0
         self._store: list[Tensor] = []
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
         self.clear()
 
     def reserve(self, slots: int, positions: int) -> None:
@@ -43,7 +45,7 @@ class KVCache:
         for layer, old in enumerate(self._store):
             new = self._empty(slots, positions)
             new[:, : self._slots, :, : self._positions] = old
-            self._store[layer] = new
+            self._hold(layer, new)
         self._slots, self._positions = slots, positions
 
     def write_prompts(self, layer: int, slots: Tensor, states: Tensor) -> None:
@@ -55,9 +57,9 @@ class KVCache:
         self._store[layer][:, rows, :, positions] = states
 
     def read(self, layer: int, rows: int, length: int) -> tuple[Tensor, Tensor]:
-        """Keys and values: views [N * K, P, D] of the first ``rows`` slots."""
-        both = self._store[layer].flatten(1, 2)[:, : rows * self._heads, :length]
-        return both[0], both[1]
+        """Keys [N * K, D, P] and values [N * K, P, D]: views of the first ``rows`` slots."""
+        heads = rows * self._heads
+        return self._keys[layer][:heads, :, :length], self._values[layer][:heads, :length]
 
     def copy(self, source: int, targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` positions of slot ``source`` into each of ``targets``."""
@@ -69,7 +71,13 @@ class KVCache:
     def clear(self) -> None:
         """Give the memory back."""
         self._slots = self._positions = 0
-        self._store = [self._empty(0, 0) for _ in range(self._layers)]
+        self._store, self._keys, self._values = ([self._like] * self._layers for _ in range(3))
+        for layer in range(self._layers):
+            self._hold(layer, self._empty(0, 0))
+
+    def _hold(self, layer: int, store: Tensor) -> None:
+        keys, values = store.flatten(1, 2)
+        self._store[layer], self._keys[layer], self._values[layer] = store, keys.transpose(1, 2), values
 
     def _empty(self, slots: int, positions: int) -> Tensor:
         """Room for keys and values, [2, S, K, P, D]."""

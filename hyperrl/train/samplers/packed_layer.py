@@ -1,6 +1,6 @@
 """The parameters of one decoder layer, laid out for products with few rows.
 
-Shapes: R rows, I inputs, O outputs of a projection, D head size.
+Shapes: R rows, I inputs, O outputs of a projection, Q query heads, K key/value heads, D head size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["PackedLayer", "Projection", "RMSNorm"]
+__all__ = ["HeadNorm", "PackedLayer", "Projection", "RMSNorm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,39 @@ class RMSNorm:
         )
         return cls(weight.data, size, epsilon)
 
-    def __call__(self, states: Tensor) -> Tensor:
-        """Normalise ``states`` and multiply by the weight."""
-        return self.scale(states).mul_(self.weight)
-
-    def scale(self, states: Tensor) -> Tensor:
-        """``states`` with a root mean square of 1, in a new tensor."""
+    def __call__(self, states: Tensor, out: Tensor | None = None) -> Tensor:
+        """Normalise ``states`` into ``out``, which may be ``states``, or into a new tensor."""
         wide = states.float()
         squares = (wide * wide).sum(dim=-1, keepdim=True)
         scaled = wide * torch.addcdiv(self.epsilon, squares, self.size).rsqrt_()
-        return scaled.to(states.dtype)
+        return torch.mul(scaled.to(states.dtype), self.weight, out=out)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorm:
+    """The norms of query and key heads as one, whose weight [Q + K, D] is a copy: see :meth:`refresh`."""
+
+    query: RMSNorm
+    key: RMSNorm
+    both: RMSNorm
+    query_heads: int
+
+    @classmethod
+    def of(cls, attention: Any) -> HeadNorm | None:
+        """Take over the norms of an attention of transformers; ``None`` where it has none."""
+        if not hasattr(attention, "q_norm"):
+            return None
+        query, key = RMSNorm.of(attention.q_norm), RMSNorm.of(attention.k_norm)
+        query_heads, key_heads = (
+            module.out_features // attention.head_dim for module in (attention.q_proj, attention.k_proj)
+        )
+        weight = torch.cat([query.weight.expand(query_heads, -1), key.weight.expand(key_heads, -1)])
+        return cls(query, key, RMSNorm(weight, query.size, query.epsilon), query_heads)
+
+    def refresh(self) -> None:
+        """Copy the weights again, after they have changed."""
+        self.both.weight[: self.query_heads] = self.query.weight
+        self.both.weight[self.query_heads :] = self.key.weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +116,7 @@ class PackedLayer:
 
     input_norm: RMSNorm
     query_key_value: Projection
-    query_norm: RMSNorm | None
-    key_norm: RMSNorm | None
+    head_norm: HeadNorm | None
     output: Projection
     post_norm: RMSNorm
     gate_up: Projection
@@ -106,12 +128,10 @@ class PackedLayer:
     def of(cls, layer: Any) -> PackedLayer:
         """Pack the parameters of ``layer``, a decoder layer of transformers."""
         attention, mlp = layer.self_attn, layer.mlp
-        norms_heads = hasattr(attention, "q_norm")
         return cls(
             input_norm=RMSNorm.of(layer.input_layernorm),
             query_key_value=Projection.of(attention.q_proj, attention.k_proj, attention.v_proj),
-            query_norm=RMSNorm.of(attention.q_norm) if norms_heads else None,
-            key_norm=RMSNorm.of(attention.k_norm) if norms_heads else None,
+            head_norm=HeadNorm.of(attention),
             output=Projection.of(attention.o_proj),
             post_norm=RMSNorm.of(layer.post_attention_layernorm),
             gate_up=Projection.of(mlp.gate_proj, mlp.up_proj),
@@ -119,3 +139,8 @@ class PackedLayer:
             activation=mlp.act_fn,
             scaling=float(attention.scaling),
         )
+
+    def refresh(self) -> None:
+        """Follow parameters that have changed."""
+        if self.head_norm is not None:
+            self.head_norm.refresh()
