@@ -1,13 +1,15 @@
 """Tokens per second of TorchSampler against Hugging Face generate, on the same model and work.
 
-    python benchmarks/bench_sampler.py [--json] [--rounds 7] [--requests 64] [--attention eager]
+    python benchmarks/bench_sampler.py [--json] [--rounds 7] [--requests 64]
 
 The work: requests of unequal length (prompts of 8 to 64 tokens, actions of 8 to 128 tokens) on the
 quickstart model (0.66 million parameters, float32), one CPU thread, sampling at temperature 1
 without truncation. Hugging Face decodes all of them in one left-padded call, for as many tokens as
-the longest action; only the tokens that were asked for count. The order alternates between rounds;
-the table gives medians over rounds: tokens per second of wall time, and per CPU second of the whole
-process, which other work on the machine disturbs less.
+the longest action; only the tokens that were asked for count. Both run with eager attention, which
+is what the quickstart trains and samples with, and with sdpa, which is the setting in which
+generate is fastest. Each round runs all four, starting with another one each time. The tables give
+medians over rounds: tokens per second of wall time, and per CPU second of the whole process, which
+other work on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,16 +62,26 @@ class Stopwatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Speed:
+    """Medians over rounds."""
+
+    contestant: str
     attention: str
-    requests: int
-    useful_tokens: int
-    hyperrl_tokens_per_s: float
-    huggingface_tokens_per_s: float
-    ratio: float
-    hyperrl_tokens_per_cpu_s: float
-    huggingface_tokens_per_cpu_s: float
-    cpu_ratio: float
+    tokens_per_s: float
+    tokens_per_cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How many times as fast TorchSampler is."""
+
+    hyperrl_attention: str
+    generate_attention: str
+    wall: float
+    cpu: float
+
+
+Run = Callable[[Stopwatch], None]
 
 
 def make_work(requests: int, seed: int = 0) -> Work:
@@ -113,57 +127,85 @@ def run_huggingface(model: torch.nn.Module, work: Work, watch: Stopwatch) -> Non
     assert out.shape == (len(work.prompts), width + longest)
 
 
-def compare(model_dir: Path, attention: str, requests: int, rounds: int) -> Result:
-    work = make_work(requests)
-    model = load_model(model_dir, dtype=torch.float32, device=torch.device("cpu"), attention=attention)
-    sampler = TorchSampler(model_dir, attention=attention, max_batch=requests)
-    Publisher([sampler]).publish(0, named_weights(model))
-    run_sampler(sampler, work, Stopwatch())
-    run_huggingface(model, work, Stopwatch())
-    ours, theirs = Stopwatch(), Stopwatch()
+def make_contestants(model_dir: Path, work: Work) -> Iterator[tuple[tuple[str, str], Run]]:
+    """Yield name and attention of each contestant with what runs it once."""
+    for attention in ("eager", "sdpa"):
+        model = load_model(model_dir, dtype=torch.float32, device=torch.device("cpu"), attention=attention)
+        sampler = TorchSampler(model_dir, attention=attention, max_batch=len(work.prompts))
+        Publisher([sampler]).publish(0, named_weights(model))
+        yield ("hyperrl", attention), partial(run_sampler, sampler, work)
+        yield ("generate", attention), partial(run_huggingface, model, work)
+
+
+def measure(model_dir: Path, work: Work, rounds: int) -> list[Speed]:
+    contestants = list(make_contestants(model_dir, work))
+    watches = {name: Stopwatch() for name, _ in contestants}
+    for _, run in contestants:
+        run(Stopwatch())
     for turn in range(rounds):
-        if turn % 2:
-            run_sampler(sampler, work, ours)
-            run_huggingface(model, work, theirs)
-        else:
-            run_huggingface(model, work, theirs)
-            run_sampler(sampler, work, ours)
-    sampler.close()
-    median = statistics.median
-    return Result(
-        attention=attention,
-        requests=requests,
-        useful_tokens=work.useful_tokens,
-        hyperrl_tokens_per_s=work.useful_tokens / median(ours.wall),
-        huggingface_tokens_per_s=work.useful_tokens / median(theirs.wall),
-        ratio=median(theirs.wall) / median(ours.wall),
-        hyperrl_tokens_per_cpu_s=work.useful_tokens / median(ours.cpu),
-        huggingface_tokens_per_cpu_s=work.useful_tokens / median(theirs.cpu),
-        cpu_ratio=median(theirs.cpu) / median(ours.cpu),
-    )
+        first = turn % len(contestants)
+        for name, run in contestants[first:] + contestants[:first]:
+            run(watches[name])
+    return [
+        Speed(
+            contestant=name,
+            attention=attention,
+            tokens_per_s=work.useful_tokens / statistics.median(watch.wall),
+            tokens_per_cpu_s=work.useful_tokens / statistics.median(watch.cpu),
+        )
+        for (name, attention), watch in watches.items()
+    ]
+
+
+def compare(speeds: Sequence[Speed]) -> list[Ratio]:
+    """Each of ours against each of theirs."""
+    ours = [speed for speed in speeds if speed.contestant == "hyperrl"]
+    theirs = [speed for speed in speeds if speed.contestant == "generate"]
+    return [
+        Ratio(
+            hyperrl_attention=mine.attention,
+            generate_attention=other.attention,
+            wall=mine.tokens_per_s / other.tokens_per_s,
+            cpu=mine.tokens_per_cpu_s / other.tokens_per_cpu_s,
+        )
+        for mine in ours
+        for other in theirs
+    ]
+
+
+def print_tables(speeds: Sequence[Speed], ratios: Sequence[Ratio]) -> None:
+    print(f"{'tokens per':<30}{'second':>12}{'CPU second':>12}")
+    for s in speeds:
+        print(f"{s.contestant + ', ' + s.attention:<30}{s.tokens_per_s:>12.0f}{s.tokens_per_cpu_s:>12.0f}")
+    print(f"{'hyperrl / generate':<30}{'wall':>12}{'CPU':>12}")
+    for r in ratios:
+        print(f"{r.hyperrl_attention + ' / ' + r.generate_attention:<30}{r.wall:>12.2f}{r.cpu:>12.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--requests", type=int, default=64)
-    parser.add_argument("--attention", choices=["eager", "sdpa", "both"], default="both")
     parser.add_argument("--json", action="store_true", help="print the results as a last line of JSON")
     options = parser.parse_args()
     set_threads(1)
-    chosen = ["eager", "sdpa"] if options.attention == "both" else [options.attention]
+    work = make_work(options.requests)
     with tempfile.TemporaryDirectory() as folder:
         model_dir = make_tiny_model(Path(folder) / "tiny", seed=0)
-        results = [compare(model_dir, attention, options.requests, options.rounds) for attention in chosen]
-    print(f"{'':<10}{'':>9}{'':>8}{'tokens per second':>27}{'tokens per CPU second':>32}")
-    head = f"{'hyperrl':>10}{'generate':>10}{'ratio':>7}"
-    print(f"{'attention':<10}{'requests':>9}{'tokens':>8}{head}     {head}")
-    for r in results:
-        wall = f"{r.hyperrl_tokens_per_s:>10.0f}{r.huggingface_tokens_per_s:>10.0f}{r.ratio:>7.2f}"
-        cpu = f"{r.hyperrl_tokens_per_cpu_s:>10.0f}{r.huggingface_tokens_per_cpu_s:>10.0f}{r.cpu_ratio:>7.2f}"
-        print(f"{r.attention:<10}{r.requests:>9}{r.useful_tokens:>8}{wall}     {cpu}")
+        speeds = measure(model_dir, work, options.rounds)
+    ratios = compare(speeds)
+    print(f"{options.requests} requests, {work.useful_tokens} tokens, {options.rounds} rounds")
+    print_tables(speeds, ratios)
     if options.json:
-        print(json.dumps({"benchmark": "sampler", "results": [asdict(r) for r in results]}))
+        result = {
+            "benchmark": "sampler",
+            "requests": options.requests,
+            "useful_tokens": work.useful_tokens,
+            "rounds": options.rounds,
+            "speeds": [asdict(speed) for speed in speeds],
+            "ratios": [asdict(ratio) for ratio in ratios],
+        }
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":
