@@ -21,6 +21,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -127,18 +128,18 @@ def run_huggingface(model: torch.nn.Module, work: Work, watch: Stopwatch) -> Non
     assert out.shape == (len(work.prompts), width + longest)
 
 
-def make_contestants(model_dir: Path, work: Work) -> Iterator[tuple[tuple[str, str], Run]]:
-    """Yield name and attention of each contestant with what runs it once."""
+def make_contestants(model_dir: Path, work: Work, stack: ExitStack) -> Iterator[tuple[tuple[str, str], Run]]:
+    """Yield name and attention of each contestant with what runs it once; ``stack`` closes them."""
     for attention in ("eager", "sdpa"):
         model = load_model(model_dir, dtype=torch.float32, device=torch.device("cpu"), attention=attention)
         sampler = TorchSampler(model_dir, attention=attention, max_batch=len(work.prompts))
+        stack.callback(sampler.close)
         Publisher([sampler]).publish(0, named_weights(model))
         yield ("hyperrl", attention), partial(run_sampler, sampler, work)
         yield ("generate", attention), partial(run_huggingface, model, work)
 
 
-def measure(model_dir: Path, work: Work, rounds: int) -> list[Speed]:
-    contestants = list(make_contestants(model_dir, work))
+def measure(contestants: Sequence[tuple[tuple[str, str], Run]], work: Work, rounds: int) -> list[Speed]:
     watches = {name: Stopwatch() for name, _ in contestants}
     for _, run in contestants:
         run(Stopwatch())
@@ -190,9 +191,9 @@ def main() -> None:
     options = parser.parse_args()
     set_threads(1)
     work = make_work(options.requests)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         model_dir = make_tiny_model(Path(folder) / "tiny", seed=0)
-        speeds = measure(model_dir, work, options.rounds)
+        speeds = measure(list(make_contestants(model_dir, work, stack)), work, options.rounds)
     ratios = compare(speeds)
     print(f"{options.requests} requests, {work.useful_tokens} tokens, {options.rounds} rounds")
     print_tables(speeds, ratios)

@@ -60,13 +60,11 @@ class _Row:
         elif self.drawn >= self.request.limit:
             self.stop_reason = StopReason.LENGTH
 
-    def ended(self) -> Ended | None:
-        if self.request.cancelled:
-            return Ended(request=self.request, result=None)
+    def ended(self) -> Ended:
         if self.error is not None:
             return Ended(request=self.request, result=self.error)
-        if self.stop_reason is None:
-            return None
+        if self.request.cancelled or self.stop_reason is None:
+            return Ended(request=self.request, result=None)
         completion = Completion(
             action_ids=self.tokens[len(self.request.prompt_ids) :],
             logprobs=self.logprobs,
@@ -143,14 +141,13 @@ class DecodeBatch:
 
     def _remove_ended(self) -> list[Ended]:
         """Take ended rows out; a row from the end moves into each place that becomes free."""
-        ended: list[Ended] = []
-        slot = 0
-        while slot < len(self._rows):
-            end = self._rows[slot].ended()
-            if end is None:
-                slot += 1
-                continue
-            ended.append(end)
+        over = [
+            slot
+            for slot, row in enumerate(self._rows)
+            if row.stop_reason is not None or row.error is not None or row.request.cancelled
+        ]
+        ended = [self._rows[slot].ended() for slot in over]
+        for slot in reversed(over):  # so that what moves in has not ended
             self._remove(slot)
         if any(isinstance(end.result, SamplingError) for end in ended):
             # What a failed row left in the cache may be NaN, which no mask keeps from its neighbours.

@@ -1,13 +1,15 @@
 """Next-token logits for many ragged sequences at once.
 
 Shapes: N sequences, T prompt tokens, R = N or N * T rows, L cached positions, H hidden, Q query
-heads, K key/value heads, D head size, V vocabulary. A sequence's slot in the cache is its place in the batch.
+heads, K key/value heads, D head size, V vocabulary. A sequence's slot in the cache is its place in
+the batch.
 
 :class:`CachedDecoder` runs a llama- or qwen-shaped model itself: the same weights and formulas as
 the model's own forward, without the cost of preparing masks, caches and outputs for each token,
-and with grouped query heads instead of repeated keys. In float64 its
-logits round to the same float32 as the model's. :class:`UncachedDecoder` calls the model's own
-forward on whole sequences, for every other architecture.
+and with grouped query heads instead of repeated keys. For small models and a few dozen rows the
+number of operations matters more than the arithmetic. In float64 its logits round to the same
+float32 as the model's. :class:`UncachedDecoder` calls the model's own forward on whole sequences,
+for every other architecture.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ __all__ = ["CachedDecoder", "Decoder", "UncachedDecoder", "make_decoder"]
 
 _LOG = logging.getLogger(__name__)
 _CACHED_TYPES = ("llama", "qwen2", "qwen3", "mistral")
-_PREFILL_TOKENS = {"cpu": 1024}
+_PREFILL_TOKENS = {"cpu": 512}
 """Most prompt tokens read in one go: on the CPU what the caches hold, and little padding."""
 _PREFILL_TOKENS_ELSEWHERE = 8192
 _MIN_KEYS = 16
@@ -124,7 +126,8 @@ class CachedDecoder:
         for chunk in _chunks(range(len(unique)), unique, self._device):
             self._prefill_chunk([unique[i] for i in chunk], [places[unique[i]][0] for i in chunk])
         for sequence, (first, *others) in places.items():
-            self._cache.copy(first, others, len(sequence))
+            if others:
+                self._cache.copy(first, others, len(sequence))
 
     def _prefill_chunk(self, sequences: Sequences, slots: list[int]) -> None:
         """Right-padded rows: under the causal mask no real token ever sees the padding."""
@@ -216,8 +219,7 @@ class CachedDecoder:
             grouped = query.reshape(count, self._kv_heads, groups * width, self._head_size)
             scores = torch.matmul(grouped, key.transpose(-1, -2)).mul_(scaling)
             scores.view(*query.shape[:2], width, width).add_(mask)
-            weights = functional.softmax(scores, dim=-1, dtype=self._softmax_dtype)
-            mixed = torch.matmul(weights.to(query.dtype), value).view(query.shape)
+            mixed = torch.matmul(self._softmax(scores), value).view(query.shape)
         return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def _attend_cached(
@@ -227,8 +229,7 @@ class CachedDecoder:
         grouped = query.reshape(keys.shape[0], -1, self._head_size)
         if self._plain:
             scores = torch.baddbmm(mask, grouped, keys, alpha=scaling)
-            weights = functional.softmax(scores, dim=-1, dtype=self._softmax_dtype)
-            mixed = torch.bmm(weights.to(query.dtype), values)
+            mixed = torch.bmm(self._softmax(scores), values)
         else:
             rows = (query.shape[0], self._kv_heads)
             grouped, keys, values, mask = (
@@ -239,6 +240,11 @@ class CachedDecoder:
                 grouped, keys, values, attn_mask=mask, scale=scaling
             )
         return mixed.view(query.shape[0], -1)
+
+    def _softmax(self, scores: Tensor) -> Tensor:
+        if self._softmax_dtype == scores.dtype:
+            return torch.softmax(scores, -1)
+        return torch.softmax(scores, -1, dtype=self._softmax_dtype).to(scores.dtype)
 
 
 class UncachedDecoder:

@@ -53,8 +53,6 @@ def draw(
     logprobs = torch.log_softmax(_divided(logits.float(), params), dim=-1)
     targets = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
     ids = _invert(logprobs, targets)
-    if all(p.temperature > 0 and not p.truncates for p in params):
-        return ids.tolist(), logprobs.gather(1, ids[:, None])[:, 0].tolist()
     cut = [i for i, p in enumerate(params) if p.truncates and p.temperature > 0]
     if cut:
         rows = torch.tensor(cut, device=logits.device)

@@ -80,7 +80,8 @@ class RMSNorm:
         wide = states.float()
         squares = (wide * wide).sum(dim=-1, keepdim=True)
         scaled = wide * torch.addcdiv(self.epsilon, squares, self.size).rsqrt_()
-        return torch.mul(scaled.to(states.dtype), self.weight, out=out)
+        narrow = scaled if wide is states else scaled.to(states.dtype)
+        return torch.mul(narrow, self.weight, out=out)
 
 
 @dataclass(frozen=True, slots=True)
