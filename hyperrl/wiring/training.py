@@ -45,9 +45,8 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
         InvariantError, PublicationError, RolloutError: while it runs; what was written stays.
     """
     checked = check_run(config)
-    learner = _make_learner(
-        config
-    )  # reads the weights: what is wrong with them shows before anything is written
+    # Reading the weights first shows what is wrong with them before anything is written.
+    learner = _make_learner(config)
     with RunDirectory(config.run.dir, overwrite=config.run.overwrite) as run, ExitStack() as stack:
         sampler = make_sampler(config)
         player = stack.enter_context(open_player(config, sampler, checked.renderer))

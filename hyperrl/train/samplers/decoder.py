@@ -68,7 +68,7 @@ def make_decoder(model: nn.Module) -> Decoder:
         return CachedDecoder(model)
     _LOG.warning(
         "the architecture %r is decoded without a key/value cache: every token reads its whole"
-        " sequence again. This is exact but slow; a vLLM sampler is the fast way.",
+        " sequence again. This is exact but slow; llama, mistral, qwen2 and qwen3 are decoded with one.",
         config.model_type,
     )
     return UncachedDecoder(model)

@@ -267,6 +267,6 @@ def _build(model_dir: Path, dtype: torch.dtype, device: torch.device, attention:
         if not memory_exhausted(error):
             raise
         raise ModelError(
-            f"a whole copy of the model in {str(model_dir)!r} does not fit on {device}. Use the vLLM"
-            " sampler, or a smaller model or dtype."
+            f"a whole copy of the model in {str(model_dir)!r} does not fit on {device}."
+            " Use a smaller model or dtype; this sampler shards nothing, larger models need vLLM."
         ) from error

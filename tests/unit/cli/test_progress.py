@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from hyperrl.cli.display import LineDisplay, shown
+from hyperrl.cli.display import BarDisplay, LineDisplay, shown
 
 
 def make_lines(*, every_s: float = 0.005, idle_every_s: float = 0.02) -> tuple[LineDisplay, io.StringIO]:
@@ -63,3 +63,20 @@ def test_an_error_says_where_things_lie_only_if_there_are_any(capsys) -> None:
     with pytest.raises(ValueError, match="bad"), shown(lambda: "runs/x keeps model"):
         raise ValueError("bad")
     assert "runs/x keeps model" in capsys.readouterr().err
+
+
+def test_a_terminal_shows_a_bar_with_the_latest_numbers() -> None:
+    text = io.StringIO()
+    display = BarDisplay(Console(file=text, width=100, force_terminal=True))
+    display.start("training", 4)
+    display.advance(1, "reward 0.250")
+    display.advance(1)
+    display.note("iteration 2: held-out success 0.500 sampled")
+    display.stop()
+    display.advance(1)
+    written = text.getvalue()
+    assert "training" in written
+    assert "2/4" in written
+    assert "reward 0.250" in written
+    assert "held-out success 0.500" in written
+    assert written.endswith("\n") or "\x1b[?25h" in written, "the cursor must be shown again"
