@@ -10,6 +10,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     help="Train LLM agents with reinforcement learning: environments, rollouts, training.",
+    epilog="Exit codes: 0 done; 1 the job failed; 2 the input is refused; 130 Ctrl-C; 143 SIGTERM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -40,7 +40,9 @@ def config_file(make_run, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("command", ["envs", "check", "rollout", "eval", "sft", "train", "models"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
-    assert command in run("--help").stdout
+    overview = run("--help").stdout
+    assert command in overview
+    assert "Exit codes" in overview
     helped = run(command, "--help") if command != "models" else run("models", "fetch", "--help")
     assert helped.returncode == 0
     assert "Example: hyperrl" in helped.stdout
