@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hyperrl.cli import envs, models, play, training
+from hyperrl.cli import envs, grade, models, play, training
 
 __all__ = ["app"]
 
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.command("envs")(envs.list_envs)
 app.command("check")(envs.check)
+app.command("grade")(grade.grade)
 app.command("rollout")(play.rollout)
 app.command("eval")(play.evaluate)
 app.command("sft")(training.sft)

@@ -1,0 +1,98 @@
+"""``hyperrl grade`` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHARED_CASES = Path(__file__).parents[3] / "shared" / "cases" / "answers.json"
+ROW = {"id": "one", "response": "It is \\boxed{1/2}.", "gold": "0.5", "expected": True, "family": "boxed"}
+
+
+def grade(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "hyperrl.cli", "grade", str(file), *options]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=120, env=environment, encoding="utf-8"
+    )
+
+
+def write(path: Path, value: object) -> Path:
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+def test_rows_that_differ_are_printed_with_the_reason(tmp_path):
+    wrong = ROW | {"id": "two \ud800", "response": "#### 3", "gold": "4", "family": "gsm8k"}
+    done = grade(write(tmp_path / "cases.json", [ROW, wrong]))
+    first, last = done.stdout.splitlines()
+    assert first == "differs \"two \\ud800\": expected equal; not equal: '3' is not '4'"
+    assert json.loads(last) == {"ok": 1, "of": 2}
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_explain_prints_every_row(tmp_path):
+    refused = ROW | {"id": "two", "response": "no box", "expected": False}
+    done = grade(write(tmp_path / "cases.json", [ROW, refused]), "--explain")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert lines[0] == 'ok      "one": expected equal; equal'
+    assert lines[1].startswith('ok      "two": expected not equal; no answer: ')
+    assert json.loads(lines[2]) == {"ok": 2, "of": 2}
+
+
+def test_the_shared_cases_come_out_as_expected():
+    if not SHARED_CASES.is_file():
+        pytest.skip(f"no case file at {SHARED_CASES}")
+    done = grade(SHARED_CASES)
+    count = len(json.loads(SHARED_CASES.read_text(encoding="utf-8")))
+    assert (done.returncode, done.stdout) == (0, json.dumps({"ok": count, "of": count}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[1, 2", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ({"rows": []}, "must hold a JSON list with at least one row, found dict"),
+        ([], "found an empty list"),
+        ([ROW, 7], "row 1 must be an object, found 7"),
+        ([ROW | {"id": 3}], "row 0 (id 3): 'id' must be a string, found 3"),
+        ([{"id": "x", "respons": "1"}], "row 0 (id 'x') lacks the key 'response'. Did you mean 'respons'?"),
+        ([{k: v for k, v in ROW.items() if k != "gold"}], "row 0 (id 'one') lacks the key 'gold'"),
+        ([ROW | {"expected": 1}], "'expected' must be true or false, found 1"),
+        ([ROW | {"family": "boxd"}], "found 'boxd'. Did you mean 'boxed'?"),
+        ([ROW, ROW], "two rows with the id 'one'"),
+    ],
+)
+def test_bad_input_is_named_and_exits_with_2(content, message, tmp_path):
+    done = grade(write(tmp_path / "cases.json", content))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_file_that_is_not_there_or_not_text_exits_with_2(tmp_path):
+    missing = grade(tmp_path / "none.json")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "none.json cannot be read: No such file" in missing.stderr
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe[")
+    assert grade(tmp_path / "bytes.json").returncode == 2
+    assert grade(tmp_path).returncode == 2
+
+
+def test_grading_loads_no_torch(tmp_path):
+    file = write(tmp_path / "cases.json", [ROW])
+    code = (
+        "import sys\n"
+        "from hyperrl.cli import main\n"
+        f"try:\n    main(['grade', {str(file)!r}])\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        "assert 'torch' not in sys.modules and 'math_verify' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
