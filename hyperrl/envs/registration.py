@@ -28,6 +28,7 @@ _OURS: dict[str, tuple[str, int | None]] = {
     "hyperrl/ReverseText-v0": ("hyperrl_tasks.reverse_text:ReverseText", None),
     "hyperrl/GSM8K-v0": ("hyperrl_tasks.gsm8k:GSM8K", 8),
     "hyperrl/Countdown-v0": ("hyperrl_tasks.countdown:Countdown", None),
+    "hyperrl/Wordle-v0": ("hyperrl_tasks.wordle:Wordle", None),
 }
 """Entry point and turn limit by id."""
 

@@ -42,8 +42,9 @@ def test_make_plays_an_episode_through_every_wrapper(env_id):
     assert type(observation) is Observation
     assert observation.messages
     assert set(info) == {"task_id"}
-    action = Action(env.unwrapped.gold(env.unwrapped.task))
-    _, reward, terminated, truncated, info = env.step(action)
+    gold = env.unwrapped.gold(env.unwrapped.task)
+    for action in [gold] if isinstance(gold, str) else gold:
+        _, reward, terminated, truncated, info = env.step(Action(action))
     assert (reward, terminated, truncated) == (1.0, True, False)
     assert info["episode"]["r"] == 1.0
     with pytest.raises(ResetNeeded):
@@ -57,13 +58,14 @@ def test_make_plays_an_episode_through_every_wrapper(env_id):
 def test_vector_environments_work(env_id, mode, options):
     envs = gymnasium.make_vec(env_id, num_envs=2, vectorization_mode=mode, vector_kwargs=options)
     observations, infos = envs.reset(seed=[1, 2])
-    alone = [gymnasium.make(env_id).reset(seed=seed) for seed in (1, 2)]
+    singles = [gymnasium.make(env_id) for _ in range(2)]
+    alone = [single.reset(seed=seed) for single, seed in zip(singles, (1, 2), strict=True)]
     assert list(observations) == [observation for observation, _ in alone]
     assert [o.messages for o in observations] == [observation.messages for observation, _ in alone]
     assert list(infos["task_id"]) == [info["task_id"] for _, info in alone]
     _, rewards, terminated, truncated, _ = envs.step(("", "\U0001f600"))
     assert list(rewards) == [0.0, 0.0]
-    assert terminated.all()
+    assert list(terminated) == [singles[0].step("")[2], singles[1].step("\U0001f600")[2]]
     assert not truncated.any()
     envs.close()
 
@@ -101,8 +103,8 @@ def test_a_module_prefix_imports_us(env_id):
         "import gymnasium, sys\n"
         f"env = gymnasium.make('hyperrl:{env_id}')\n"
         "env.reset(seed=1)\n"
-        "print(env.step('')[1:4], 'torch' in sys.modules)"
+        "print(env.step('')[1], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "(0.0, True, False) False"
+    assert done.stdout.strip() == "0.0 False"
     assert done.stderr == ""
