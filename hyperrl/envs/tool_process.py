@@ -1,4 +1,4 @@
-"""The parent's side of worker processes: a few of them, kept warm, killed when a tool overruns."""
+"""The parent's side of worker processes: a few of them, kept warm, killed when a job overruns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hyperrl.envs.tool_text import describe_error
 from hyperrl.envs.tool_worker import is_loading
 from hyperrl.errors import EnvError
 
-__all__ = ["BlockingFunction", "call_blocking"]
+__all__ = ["BlockingFunction", "WorkerPool", "call_blocking", "shared_pool"]
 
 _START_LIMIT_S = 60.0
 _FEWEST_WORKERS, _MOST_WORKERS = 4, 16  # tools that wait for a network should overlap even on one core
@@ -49,13 +49,14 @@ class _WorkerGoneError(Exception):
 
 
 class _OverrunError(Exception):
-    """A tool took longer than it may."""
+    """A job took longer than it may."""
 
 
 class _Worker:
     """One worker process, the leader of its own session so that it dies with its children."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path, handle=theirs.fileno())
         self._process = subprocess.Popen(
@@ -80,14 +81,15 @@ class _Worker:
         try:
             self._connection.send_bytes(job)
             if not self._connection.poll(_START_LIMIT_S):
-                raise _WorkerGoneError(f"the tool could not be loaded within {_START_LIMIT_S:g} s")
+                raise _WorkerGoneError(f"{self._what} could not be loaded within {_START_LIMIT_S:g} s")
             status, text = json.loads(self._connection.recv_bytes())
             if status == "ready":
                 if not self._connection.poll(timeout_s):
                     raise _OverrunError
                 status, text = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
-            raise _WorkerGoneError(f"the tool's process ended with code {self._process.wait()}") from error
+            code = self._process.wait()
+            raise _WorkerGoneError(f"{self._what}'s process ended with code {code}") from error
         return status, text
 
     def kill(self) -> None:
@@ -98,22 +100,36 @@ class _Worker:
         self._connection.close()
 
 
-class _Workers:
-    """Idle workers of this process and the threads that wait for busy ones."""
+class WorkerPool:
+    """Worker processes that are started when needed and kept; a job that overruns takes its worker with it.
 
-    def __init__(self) -> None:
-        size = max(_FEWEST_WORKERS, min(_MOST_WORKERS, os.cpu_count() or 1))
-        self.threads = ThreadPoolExecutor(size, thread_name_prefix="hyperrl-tool")
+    Attributes:
+        threads: as many threads as there may be workers, for callers that must not block.
+    """
+
+    def __init__(self, what: str, size: int) -> None:
+        """Make a pool that runs at most ``size`` jobs at once; ``what`` names a job in messages."""
+        self._what = what
+        self.threads = ThreadPoolExecutor(size, thread_name_prefix="hyperrl-worker")
+        self._slots = threading.BoundedSemaphore(size)
         self._idle: list[_Worker] = []
         self._lock = threading.Lock()
 
     def call(self, job: bytes, timeout_s: float) -> tuple[str, str]:
-        worker = self._take()
+        """Run a job (see ``tool_worker``); return ``ok``, ``error`` or ``timeout``, and a text.
+
+        Any thread may call. The clock runs while the job does: not while it waits for a worker, nor while
+        one loads it.
+        """
+        with self._slots:
+            return self._call(self._take(), job, timeout_s)
+
+    def _call(self, worker: _Worker, job: bytes, timeout_s: float) -> tuple[str, str]:
         try:
             reply = worker.call(job, timeout_s)
         except _OverrunError:
             worker.kill()
-            return "timeout", f"the tool did not finish within {timeout_s:g} s and was stopped"
+            return "timeout", f"{self._what} did not finish within {timeout_s:g} s and was stopped"
         except _WorkerGoneError as error:
             worker.kill()
             return "error", str(error)
@@ -131,33 +147,39 @@ class _Workers:
                 if worker.alive:
                     return worker
                 worker.kill()
-        return _Worker()
+        return _Worker(self._what)
 
     def close(self) -> None:
+        """Kill the idle workers; the next job starts a new one."""
         with self._lock:
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.kill()
 
 
-_workers: _Workers | None = None
+_pools: dict[str, WorkerPool] = {}
 _making = threading.Lock()
 
 
-def _shared_workers() -> _Workers:
-    global _workers  # noqa: PLW0603  # one set of workers a process
+def shared_pool(what: str, size: int) -> WorkerPool:
+    """Return this process's pool of that name, made with ``size`` if there is none yet."""
     with _making:
-        if _workers is None:
-            _workers = _Workers()
-            atexit.register(_workers.close)
-        return _workers
+        if what not in _pools:
+            _pools[what] = WorkerPool(what, size)
+            atexit.register(_pools[what].close)
+        return _pools[what]
+
+
+def _shared_workers() -> WorkerPool:
+    return shared_pool("the tool", max(_FEWEST_WORKERS, min(_MOST_WORKERS, os.cpu_count() or 1)))
 
 
 def _forget_after_fork() -> None:
-    global _workers, _making  # the parent's workers and threads are not the child's
-    if _workers is not None:
-        atexit.unregister(_workers.close)
-    _workers, _making = None, threading.Lock()
+    global _making  # noqa: PLW0603  # the parent's workers, threads and locks are not the child's
+    for pool in _pools.values():
+        atexit.unregister(pool.close)
+    _pools.clear()
+    _making = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

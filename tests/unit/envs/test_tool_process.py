@@ -75,7 +75,7 @@ def no_workers():
 
 @pytest.mark.parametrize("way", ["spin", "sleep", "child"])
 def test_a_hanging_tool_is_killed_with_its_processes_and_the_episode_goes_on(way, no_workers):
-    sleepers = marked("time.sleep(600)")
+    sleepers = marked("time.sleep(613)")
     outcome = step(Hanging(), way)
     (record,) = outcome.tool_records
     assert record.status == "timeout"
@@ -83,7 +83,7 @@ def test_a_hanging_tool_is_killed_with_its_processes_and_the_episode_goes_on(way
     assert record.duration_s >= 1.0
     assert not outcome.terminated
     assert descendants(os.getpid()) == no_workers
-    assert marked("time.sleep(600)") == sleepers
+    assert marked("time.sleep(613)") == sleepers
 
 
 def test_a_worker_serves_many_calls_and_is_replaced_when_it_dies(no_workers):

@@ -149,7 +149,7 @@ def spin(way: str) -> str:
         way: how.
     """
     if way == "child":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(613)"])
     if way == "exit":
         sys.exit(3)
     if way == "raise":
@@ -162,7 +162,7 @@ def spin(way: str) -> str:
         os._exit(7)
     while way == "spin":
         pass
-    time.sleep(600)
+    time.sleep(613)
     return "never"
 
 

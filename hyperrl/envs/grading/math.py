@@ -1,0 +1,158 @@
+r"""Grades mathematics: exactly where :func:`grade_answer` can, else by math-verify in a process of its own.
+
+math-verify (Apache-2.0, extra ``math``) knows algebra, sets, intervals, matrices and equations. It can
+also take minutes, or all memory, on an answer of ten characters. So it only ever runs in worker
+processes, as many as there are cores; one that overruns is killed, from whatever thread, and the next
+question starts another.
+
+What comes back says what is known. ``Verdict(equal=False)`` with a reason that starts ``too large``:
+the answer exceeds a limit of :mod:`math_limits` or the memory of a worker, and is wrong. ``Unscored``
+of kind ``grader_timeout`` or ``grader_error``: the worker hung or crashed, and nobody knows; a
+``@reward`` that returns it leaves its term unscored, never 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import re
+from functools import lru_cache
+from importlib.util import find_spec
+
+from hyperrl.envs.grading.answers import Verdict, grade_answer
+from hyperrl.envs.grading.extraction import AnswerStyle
+from hyperrl.envs.grading.math_limits import why_too_large
+from hyperrl.envs.grading.reading import Answer, Collection, Named, read_answer
+from hyperrl.envs.rewards import Unscored
+from hyperrl.envs.tool_process import WorkerPool, shared_pool
+from hyperrl.errors import ConfigError, MissingExtraError
+
+__all__ = ["agrade_math", "ask_math_verify", "grade_math"]
+
+_MOST_WORKERS = 16
+_REPLY_CHARS = 1_000
+
+_TEXT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{([^{}]*)\}")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end|operatorname)\s*\{[^{}]*\}")
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_FUNCTIONS = frozenset(
+    re.findall(
+        r"\w+", "sin cos tan cot sec csc arcsin arccos arctan log exp sqrt frac max min gcd lcm det mod"
+    )
+)
+_CLOCK = re.compile(r"\d\s*:\s*\d")
+
+
+def grade_math(
+    response: str, gold: str, *, style: AnswerStyle = "boxed", deadline_s: float = 2.0
+) -> Verdict | Unscored:
+    """Compare the answer of ``response`` with ``gold``, as mathematics where spelling and numbers differ.
+
+    Numbers, and tuples and sets of numbers, are compared exactly and never sent to math-verify; nor are
+    words and times of day. May be called from any thread, but blocks it: in a coroutine use
+    :func:`agrade_math`.
+
+    Args:
+        response: the whole text of the policy; reasoning in ``<think>`` never counts.
+        gold: the right answer alone, without any mark.
+        style: where the answer stands in ``response``.
+        deadline_s: seconds that math-verify may take, not counting the wait for a free worker and, once
+            per worker, the second that it takes to start.
+
+    Returns:
+        A verdict, or ``Unscored`` if the worker did not answer in time or crashed.
+
+    Raises:
+        ConfigError: ``style`` is unknown or ``deadline_s`` is not above 0.
+        MissingExtraError: math-verify is not installed.
+    """
+    verdict = _grade_without_algebra(response, gold, style, deadline_s)
+    if not isinstance(verdict, str):
+        return verdict
+    return _judge(verdict, gold, *_pool().call(_job(verdict, gold), deadline_s))
+
+
+async def agrade_math(
+    response: str, gold: str, *, style: AnswerStyle = "boxed", deadline_s: float = 2.0
+) -> Verdict | Unscored:
+    """Do what :func:`grade_math` does without blocking the event loop."""
+    verdict = _grade_without_algebra(response, gold, style, deadline_s)
+    if not isinstance(verdict, str):
+        return verdict
+    pool = _pool()
+    loop = asyncio.get_running_loop()
+    reply = await loop.run_in_executor(pool.threads, pool.call, _job(verdict, gold), deadline_s)
+    return _judge(verdict, gold, *reply)
+
+
+def ask_math_verify(answer: str, gold: str, *, deadline_s: float = 2.0) -> Verdict | Unscored:
+    """Let a worker compare two expressions, without looking at them first. Raises MissingExtraError."""
+    _require_math_verify()
+    return _judge(answer, gold, *_pool().call(_job(answer, gold), deadline_s))
+
+
+def _grade_without_algebra(response: str, gold: str, style: AnswerStyle, deadline_s: float) -> Verdict | str:
+    """Return the verdict, or the answer as written if only math-verify can tell."""
+    _require_math_verify()
+    if not deadline_s > 0:
+        raise ConfigError(f"deadline_s must be above 0 seconds, got {deadline_s}")
+    verdict = grade_answer(response, gold, style=style)
+    answer = verdict.extracted
+    if verdict.equal or answer is None:
+        return verdict
+    for name, text in (("the answer", answer), ("the right answer", gold)):
+        if (why := why_too_large(text)) is not None:
+            return Verdict(equal=False, extracted=answer, reason=f"too large: {name} has {why}")
+    return answer if _needs_algebra(answer, gold) else verdict
+
+
+def _needs_algebra(answer: str, gold: str) -> bool:
+    """Whether one side is an expression that has no exact value, and neither is in words."""
+    if any(_CLOCK.search(text) or _is_words(text) for text in (answer, gold)):
+        return False
+    return not (_is_exact(read_answer(answer)) and _is_exact(read_answer(gold)))
+
+
+def _is_words(text: str) -> bool:
+    text = _ENVIRONMENT.sub("", _TEXT.sub(r"\1", text))
+    if _LETTERS.fullmatch(text.strip()):
+        return True
+    return any(word.lower() not in _FUNCTIONS for word in _WORD.findall(text))
+
+
+def _is_exact(answer: Answer) -> bool:
+    if isinstance(answer, Named):
+        return _is_exact(answer.answer)
+    if isinstance(answer, Collection):
+        return all(_is_exact(item) for item in answer.items)
+    return not isinstance(answer, str) or answer in {"infinity", "-infinity"}
+
+
+def _judge(answer: str, gold: str, status: str, reply: str) -> Verdict | Unscored:
+    if status != "ok":
+        kind = "grader_timeout" if status == "timeout" else "grader_error"
+        return Unscored(f"{reply} ({answer[:80]!r} against {gold[:80]!r})", kind=kind)
+    reasons = {
+        "equal": "equal according to math-verify",
+        "different": f"not equal: math-verify says that {answer[:80]!r} is not {gold[:80]!r}",
+        "too large": f"too large: {answer[:80]!r} or {gold[:80]!r} exceeds what a worker may use",
+    }
+    reason = reasons.get(reply, f"not equal: {reply}; {answer[:80]!r} is not spelled as {gold[:80]!r}")
+    return Verdict(equal=reply == "equal", extracted=answer, reason=reason)
+
+
+def _job(answer: str, gold: str) -> bytes:
+    arguments = pickle.dumps({"answer": answer, "gold": gold})
+    return pickle.dumps(("hyperrl.envs.grading.math_worker", "compare", None, arguments, _REPLY_CHARS))
+
+
+def _pool() -> WorkerPool:
+    return shared_pool("the grader", min(_MOST_WORKERS, os.cpu_count() or 1))
+
+
+@lru_cache(maxsize=1)
+def _require_math_verify() -> None:
+    if find_spec("math_verify") is None:
+        raise MissingExtraError("math-verify", "math")
