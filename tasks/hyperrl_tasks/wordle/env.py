@@ -11,7 +11,8 @@ import numpy as np
 from hyperrl.envs import ListTaskset, Task, TextEnv, reward
 from hyperrl.errors import ConfigError
 from hyperrl_tasks.splits import split_of
-from hyperrl_tasks.wordle.feedback import closeness, mark_guess, write_marks
+from hyperrl_tasks.wordle.baseline import fitting_words
+from hyperrl_tasks.wordle.feedback import Mark, closeness, mark_guess, write_marks
 from hyperrl_tasks.wordle.guesses import read_guess, refuse_guess
 from hyperrl_tasks.wordle.words import WORD_LENGTH, load_words
 
@@ -57,6 +58,7 @@ class Wordle(TextEnv):
         self.reward_weights = {"progress": float(progress_weight)}
         self.system_prompt = _rules(guesses)
         self._closest = 0.0
+        self._hints: list[tuple[int, str]] = []
 
     def tasks(self) -> ListTaskset:
         """The words of the split; a word belongs to exactly one."""
@@ -72,7 +74,8 @@ class Wordle(TextEnv):
         if not re.fullmatch(f"[a-z]{{{WORD_LENGTH}}}", task["word"]):
             raise ConfigError(f"a word has {WORD_LENGTH} letters from a to z, got {task['word']!r}")
         places = sorted(rng.permutation(WORD_LENGTH)[: self.hints].tolist())
-        hints = [f"Hint: letter {place + 1} is {task['word'][place]}." for place in places]
+        self._hints = [(place, task["word"][place]) for place in places]
+        hints = [f"Hint: letter {place + 1} is {letter}." for place, letter in self._hints]
         return "\n".join([*hints, f"Guess 1 of {self.guesses}:"])
 
     def reply(self, task: Task, answer: str, turn: int) -> str | None:
@@ -101,9 +104,18 @@ class Wordle(TextEnv):
             return 0.0
         return closeness(mark_guess(guess, task["word"]))
 
-    def gold(self, task: Task) -> str:
-        """Return the word as a guess."""
-        return f"[{task['word']}]"
+    def gold(self, task: Task) -> list[str]:
+        """Return guesses that each fit what is known by then, the last one the word."""
+        word = str(task["word"])
+        rng = np.random.default_rng(list(word.encode()))
+        feedback: list[tuple[str, tuple[Mark, ...]]] = []
+        while len(feedback) < self.guesses - 1:
+            fitting = fitting_words(self._hints, feedback) or [word]
+            guess = fitting[int(rng.integers(len(fitting)))]
+            if guess == word:
+                break
+            feedback.append((guess, mark_guess(guess, word)))
+        return [f"[{guess}]" for guess in (*(guess for guess, _ in feedback), word)]
 
 
 def _rules(guesses: int) -> str:

@@ -211,7 +211,25 @@ def test_gold_solves_every_word_and_is_never_told(split):
     for index in range(0, len(env.taskset), 7):
         observation, _ = env.reset(seed=index, options={"task": index})
         assert env.task["word"] not in observation
-        assert env.step(env.gold(env.task))[1:3] == (1.0, True)
+        *guesses, word = env.gold(env.task)
+        assert len(guesses) < 6
+        for guess in guesses:
+            observation, reward, terminated, _, _ = env.step(guess)
+            assert env.task["word"] not in observation
+            assert (reward, terminated) == (0.0, False)
+        assert env.step(word)[1:3] == (1.0, True)
+
+
+def test_gold_guesses_fit_what_is_known_and_keep_the_limit():
+    env = make_env(ENV_ID, guesses=3, hints=1)
+    env.reset(seed=0, options={"task": {"word": "crane"}})
+    place, letter = env.messages[-1]["content"].split()[2:5:2]
+    gold = env.gold(env.task)
+    assert 1 <= len(gold) <= 3
+    assert gold[-1] == "[crane]"
+    assert {guess[int(place)] for guess in gold} == {letter[0]}
+    assert env.gold(env.task) == gold
+    assert make_env(ENV_ID, guesses=1).gold(env.task) == ["[crane]"]
 
 
 def test_hints_tell_letters_in_their_places_and_change_with_the_seed():
