@@ -76,8 +76,10 @@ def _apart(gold: Any, answer: Any) -> bool:
     import sympy  # noqa: PLC0415
 
     if isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr):
-        if not (gold.is_number and answer.is_number):
+        if gold == answer or not (gold.is_number and answer.is_number):
             return False
+        if gold.is_finite is False or answer.is_finite is False:
+            return True
         largest = max(abs(sympy.N(gold, _DIGITS)), abs(sympy.N(answer, _DIGITS)))
         difference = abs(sympy.N(gold - answer, _DIGITS))
         return bool(difference > largest * _RELATIVE)

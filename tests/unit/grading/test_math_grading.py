@@ -68,6 +68,7 @@ def grader_processes(parent: int) -> set[int]:
         ("(-\\infty,3)\\cup(3,\\infty)", "\\mathbb{R}\\setminus\\{3\\}"),
         ("\\begin{pmatrix}1+1&2\\\\3&4\\end{pmatrix}", "\\begin{bmatrix}2&2\\\\3&4\\end{bmatrix}"),
         ("x>3", "3<x"),
+        ("(-\\infty, 2\\pi)", "(-\\infty, \\pi \\cdot 2)"),
         ("x=\\pm 2y", "\\{2y,-2y\\}"),
         ("$3x$", "x+2x"),
         ("\\frac{63}{400}x", "0.1575x"),
@@ -105,6 +106,8 @@ def test_equal(answer, gold):
         ("\\frac{", "3x"),
         ("\\boxed{", "3x"),
         ("(x,2)", "(2,x)"),
+        ("(-\\infty, 2\\pi)", "(\\infty, \\pi \\cdot 2)"),
+        ("(-\\infty, 2\\pi)", "(0, \\pi \\cdot 2)"),
     ],
 )
 def test_not_equal(answer, gold):
@@ -139,6 +142,13 @@ def test_what_is_too_large_is_not_equal_and_reaches_no_worker(answer, why, gold)
     assert not found.equal
     assert found.reason.startswith("too large: the answer has ")
     assert why in found.reason
+    assert grader_processes(os.getpid()) == before
+
+
+def test_plain_numbers_never_reach_a_worker():
+    before = grader_processes(os.getpid())
+    for answer, gold in [("7", "7"), ("7", "8"), ("1,234.50", "1234.5"), ("1/3", "0.333"), ("yes", "no")]:
+        assert grade_math(boxed(answer), gold).reason.startswith(("equal", "not equal"))
     assert grader_processes(os.getpid()) == before
 
 
