@@ -225,6 +225,7 @@ class Episode:
             "reset_options": plan.reset_options,
             "seed": self._seed,
             "program": program_name(settings.program),
+            "sandbox_level": "none" if self._env.sandbox is None else self._env.sandbox.level,
             "terminated": ctx is not None and ctx.terminated,
             "truncated": reason is not None,
             "truncation_reason": reason,

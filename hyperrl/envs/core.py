@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import gymnasium
 from gymnasium.error import ResetNeeded
@@ -31,6 +31,9 @@ from hyperrl.envs.tools import Tool
 from hyperrl.errors import ConfigError, EnvError, nearest
 from hyperrl.sampling import Message, ToolCall, ToolSchema
 from hyperrl.trajectory import RewardTerm, ToolRecord
+
+if TYPE_CHECKING:
+    from hyperrl.envs.sandbox.base import Sandbox
 
 __all__ = ["TextEnv"]
 
@@ -70,6 +73,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         reward_weights: weights by term name that replace those of ``@reward``; set in ``__init__``
             where a weight is an option of the environment.
         max_episode_steps: the turn limit that it was registered with; set by ``make_env``.
+        sandbox: where code of the policy runs; set in ``__init__``, with ``make_sandbox``. Its level is
+            recorded in every trajectory.
 
     Args:
         split: which tasks to play.
@@ -83,6 +88,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     floor: ClassVar[float] = 0.0
     reward_weights: Mapping[str, float] = MappingProxyType({})
     max_episode_steps: int | None = None
+    sandbox: Sandbox | None = None
     _blueprint: ClassVar[Blueprint]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
