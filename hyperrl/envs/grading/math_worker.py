@@ -19,6 +19,7 @@ Comparison = Literal["equal", "different", "unreadable answer", "unreadable gold
 _MEMORY_BYTES = 2 * 1024**3
 _DIGITS = 30
 _RELATIVE = 1e-12
+_BRACES = re.compile(r"\\.|[{}]")
 _DOLLARS = re.compile(r"(?<!\\)\$")
 
 
@@ -57,7 +58,7 @@ def _parse(text: str) -> list[Any]:
     text = text.strip()
     if text.startswith("$") and text.endswith("$"):
         text = text.strip("$")
-    if _DOLLARS.search(text) or "\\boxed" in text:
+    if _DOLLARS.search(text) or "\\boxed" in text or not _is_balanced(text):
         return []  # several formulas: which of them is the answer would be a guess
     found = parse(
         f"\\boxed{{{text}}}",
@@ -66,6 +67,15 @@ def _parse(text: str) -> list[Any]:
         parsing_timeout=None,
     )
     return list(found)
+
+
+def _is_balanced(text: str) -> bool:
+    depth = 0
+    for brace in _BRACES.findall(text):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _apart(gold: Any, answer: Any) -> bool:

@@ -114,6 +114,11 @@ def test_not_equal(answer, gold):
     assert not verdict(answer, gold).equal
 
 
+@pytest.mark.parametrize("answer", ["x+1}{7", "x+1} or {x+2", "x+1 {", "x+1$ or $x+2", "\\boxed{x+1} x"])
+def test_several_formulas_are_no_answer(answer):
+    assert not grade_math(answer, "1+x", style="whole", deadline_s=PATIENT_S).equal
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
