@@ -130,11 +130,11 @@ def test_a_path_outside_is_refused(limited, name):
 
 
 def test_the_wall_clock_ends_a_sleeper(kind):
-    result = run(kind(SandboxLimits(wall_s=0.5)), "print('on', flush=True); import time; time.sleep(600)")
+    result = run(kind(SandboxLimits(wall_s=3)), "print('on', flush=True); import time; time.sleep(600)")
     assert result.timed_out
     assert not result.ok
     assert result.stdout == "on\n"
-    assert "more than 0.5 s" in result.stderr
+    assert "more than 3 s" in result.stderr
 
 
 def test_the_cpu_clock_ends_a_spinner(kind):
@@ -177,6 +177,16 @@ def test_many_files_are_not_stopped_where_limited_but_removed(limited, monkeypat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code = "for i in range(20):\n  with open(f'part{i}', 'wb') as f: f.write(bytes(200 << 10))\nprint('all')"
     assert run(limited, code).stdout == "all\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_were_closed_are_removed_too(limited, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = (
+        "import os\nos.makedirs('a/b/c')\nopen('a/b/f', 'w')\n"
+        "for path in ('a/b', 'a', '.'): os.chmod(path, 0)"
+    )
+    assert run(limited, code).ok
     assert list(tmp_path.iterdir()) == []
 
 

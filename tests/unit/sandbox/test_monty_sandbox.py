@@ -16,12 +16,18 @@ from hyperrl.errors import ConfigError, MissingExtraError
 
 pytest.importorskip("pydantic_monty", reason="pydantic-monty is not installed")
 
-LIMITS = SandboxLimits(wall_s=20, cpu_s=0.5, memory_bytes=32 << 20, output_bytes=2000)
+LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_bytes=32 << 20, output_bytes=2000)
+HASTY = SandboxLimits(wall_s=0.5, output_bytes=2000)
 
 
 @pytest.fixture
 def sandbox():
     return MontySandbox(LIMITS)
+
+
+@pytest.fixture
+def hasty():
+    return MontySandbox(HASTY)
 
 
 def snippets(sandbox: MontySandbox, *codes: str):
@@ -79,8 +85,8 @@ def test_equal_sessions_give_equal_results(sandbox):
     assert run(sandbox, code).value == run(sandbox, code).value
 
 
-def test_an_endless_loop_ends_and_the_session_starts_again(sandbox):
-    _, stuck, after, again = snippets(sandbox, "x = 1", "while True: pass", "x", "1 + 1")
+def test_an_endless_loop_ends_and_the_session_starts_again(hasty):
+    _, stuck, after, again = snippets(hasty, "x = 1", "while True: pass", "x", "1 + 1")
     assert stuck.timed_out
     assert "restarted" in stuck.stderr
     assert "NameError" in after.stderr
@@ -104,8 +110,8 @@ def test_endless_recursion_is_an_error(sandbox):
     assert "RecursionError" in run(sandbox, "def f(): return f()\nf()").stderr
 
 
-def test_endless_output_ends_and_is_cut(sandbox):
-    result = run(sandbox, "print('start')\nwhile True: print('x' * 1000)")
+def test_endless_output_ends_and_is_cut(hasty):
+    result = run(hasty, "print('start')\nwhile True: print('x' * 1000)")
     assert not result.ok
     assert result.truncated_bytes > 0
     assert result.stdout.startswith("start\n")
@@ -140,15 +146,15 @@ def test_stdin_and_files_are_refused_with_the_way_out(sandbox):
         run(sandbox, "1", files={"a": "x"})
 
 
-def test_no_worker_is_left(sandbox):
-    snippets(sandbox, "1", "while True: pass", "2")
+def test_no_worker_is_left(hasty):
+    snippets(hasty, "1", "while True: pass", "2")
     assert workers() == []
 
 
-def test_cancelling_waits_for_the_end_and_leaves_no_worker(sandbox):
+def test_cancelling_waits_for_the_end_and_leaves_no_worker(hasty):
 
     async def cancel() -> None:
-        running = asyncio.create_task(sandbox.run_python("while True: pass"))
+        running = asyncio.create_task(hasty.run_python("while True: pass"))
         await asyncio.sleep(0.1)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
