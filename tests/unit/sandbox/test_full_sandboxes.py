@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import tempfile
 import threading
 
@@ -329,6 +330,15 @@ def test_secrets_in_the_environment_are_not_passed_on(sandbox, monkeypatch):
     assert "s3cret" not in run(sandbox, "import os; print(os.environ)").stdout
 
 
+@pytest.fixture
+def secretive():
+    """Another process of this user, with a secret in its environment."""
+    process = subprocess.Popen(["/bin/sleep", "600"], env={"HYPERRL_TEST_TOKEN": "s3cret"})
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
 SEARCH = (
     "import glob\n"
     "for name in glob.glob('/proc/[0-9]*/environ'):\n"
@@ -336,16 +346,21 @@ SEARCH = (
 )
 
 
-def test_secrets_of_other_processes_cannot_be_read_where_isolated(isolated, monkeypatch):
-    monkeypatch.setenv("HYPERRL_TEST_TOKEN", "s3cret")
+def test_secrets_of_other_processes_cannot_be_read_where_isolated(isolated, secretive):
     result = run(isolated, SEARCH)
     assert result.ok
+    assert "PATH=" in result.stdout
     assert "s3cret" not in result.stdout
 
 
-def test_secrets_of_other_processes_can_be_read_where_limited(limited):
-    code = "import os; print(len(open(f'/proc/{os.getppid()}/environ').read()), os.listdir('/proc') != [])"
-    assert run(limited, code).stdout == "0 True\n"  # the supervisor's is empty, but nothing hides the others
+def test_secrets_of_other_processes_can_be_read_where_limited(limited, secretive):
+    assert "s3cret" in run(limited, f"print(open('/proc/{secretive}/environ').read())").stdout
+
+
+def test_the_supervisor_holds_no_secrets(limited, monkeypatch):
+    monkeypatch.setenv("HYPERRL_TEST_TOKEN", "s3cret")
+    code = "import os; print(repr(open(f'/proc/{os.getppid()}/environ').read()))"
+    assert run(limited, code).stdout == "''\n"
 
 
 def test_files_of_the_machine_are_hidden_where_isolated(isolated, tmp_path):
