@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -149,7 +150,8 @@ def spin(way: str) -> str:
         way: how.
     """
     if way == "child":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(613)"])
+        mark = os.environ["HYPERRL_TEST_SLEEPER"]
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", mark])
     if way == "exit":
         sys.exit(3)
     if way == "raise":
@@ -157,12 +159,10 @@ def spin(way: str) -> str:
     if way == "quick":
         return "x" * 50_000
     if way == "die":
-        import os
-
         os._exit(7)
     while way == "spin":
         pass
-    time.sleep(613)
+    time.sleep(600)
     return "never"
 
 
