@@ -80,5 +80,5 @@ def _make_registered(env_id: str, env_kwargs: Mapping[str, Any]) -> TextEnv:
 def _close(env: TextEnv) -> None:
     try:
         env.close()
-    except Exception:
+    except Exception:  # an environment's own clean-up must not end the run; it is logged
         logger.warning("closing environment %s failed", type(env).__name__, exc_info=True)
