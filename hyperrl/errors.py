@@ -16,6 +16,7 @@
     ├── SamplingError           a policy cannot answer a request
     │   ├── ContextOverflowError    prompt and answer do not fit into the model's context
     │   └── SamplerClosedError      the sampler was closed or its publication did not finish
+    ├── EndpointError           an HTTP endpoint refused, failed or answered with something unreadable
     ├── PublicationError        a policy version could not be made live
     ├── InvariantError          a rule that training promises to keep was broken
     ├── RunDirectoryError       an output directory cannot be used
@@ -26,11 +27,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal
 
 __all__ = [
     "ConfigError",
     "ContextOverflowError",
     "DataError",
+    "EndpointError",
     "EnvError",
     "HyperrlError",
     "InvariantError",
@@ -114,6 +117,33 @@ class ContextOverflowError(SamplingError):
 
 class SamplerClosedError(SamplingError):
     """The sampler was closed, or no finished publication stands behind it."""
+
+
+class EndpointError(HyperrlError):
+    """An HTTP endpoint refused, failed or answered with something unreadable.
+
+    Attributes:
+        kind: ``refused`` (no connection, or it broke), ``timeout``, ``status`` (not a 2xx), or
+            ``malformed`` (a 2xx whose body is not what was asked for).
+        status: the HTTP status, where there was one.
+        url: what was asked.
+        retry_after_s: seconds that the server asks to wait before another try; 0 where it does not.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: Literal["refused", "timeout", "status", "malformed"] = "status",
+        status: int | None = None,
+        url: str = "",
+        retry_after_s: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.kind = kind
+        self.status = status
+        self.url = url
 
 
 class PublicationError(HyperrlError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hyperrl.envs.checker import check_env_contract
     from hyperrl.envs.core import TextEnv
+    from hyperrl.envs.endpoint import ChatAnswer, Endpoint
     from hyperrl.envs.messages import Action, Observation
     from hyperrl.envs.outcome import Outcome
     from hyperrl.envs.registration import env_ids, make_env
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "ChatAnswer",
+    "Endpoint",
     "JsonlTaskset",
     "ListTaskset",
     "Observation",
@@ -46,6 +49,7 @@ __all__ = [
 _HOMES = {
     "checker": ("check_env_contract",),
     "core": ("TextEnv",),
+    "endpoint": ("ChatAnswer", "Endpoint"),
     "messages": ("Action", "Observation"),
     "outcome": ("Outcome",),
     "registration": ("env_ids", "make_env"),
