@@ -54,11 +54,15 @@ class MontySandbox:
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[MontySession]:
         """A session with a worker process of its own, for one episode: variables last until it ends."""
-        session = MontySession(self.limits)
+        session = self.open_session()
         try:
             yield session
         finally:
             await session.aclose()
+
+    def open_session(self) -> MontySession:
+        """A session that the caller closes, for an owner that outlives a block of code."""
+        return MontySession(self.limits)
 
     async def run_python(
         self, code: str, *, stdin: str = "", files: Mapping[str, str | bytes] | None = None
@@ -78,7 +82,10 @@ class MontySandbox:
 
 
 class MontySession:
-    """Snippets that share their variables. Made by :meth:`MontySandbox.session`."""
+    """Snippets that share their variables. Made by a :class:`MontySandbox`.
+
+    The worker process starts with the first snippet, and ends with the session.
+    """
 
     def __init__(self, limits: SandboxLimits) -> None:
         self._limits = limits
@@ -102,6 +109,10 @@ class MontySession:
         """End the worker process."""
         async with self._turn:
             await _on_thread(self._close)
+
+    def close(self) -> None:
+        """End the worker process at once, where nothing can be awaited; no snippet may be running."""
+        self._close()
 
     def _close(self) -> None:
         self._session = None
