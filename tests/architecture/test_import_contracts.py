@@ -129,6 +129,7 @@ TASK_IMPORTS = {
     "hyperrl",
     "hyperrl.envs",
     "hyperrl.envs.grading",
+    "hyperrl.envs.sandbox",
     "hyperrl.errors",
     "hyperrl.sampling",
     "hyperrl.trajectory",

@@ -1,11 +1,12 @@
 """Python math: families, the tool in each interpreter, grading, files, the scripted player."""
 
+import contextlib
 import gc
 import importlib.util
 import json
-import os
 import pickle
 import statistics
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -51,11 +52,25 @@ def score(env, answer, task):
     return env.step(answer)[1]
 
 
-def children_named(name):
-    """How many processes of this name are children of ours."""
-    mine = [Path(f"/proc/self/task/{thread}/children") for thread in os.listdir("/proc/self/task")]
-    ids = [child for path in mine for child in path.read_text().split()]
-    return sum(Path(f"/proc/{child}/comm").read_text().strip() == name for child in ids)
+def interpreters(wanted):
+    """Wait until as many processes of Monty as wanted are children of ours; say how many there are."""
+    deadline, found = time.monotonic() + 20, -1
+    while found != wanted and time.monotonic() < deadline:
+        gc.collect()  # what other tests have dropped
+        found = sum(map(is_monty, children()))
+    return found
+
+
+def children():
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            yield from (thread / "children").read_text().split()
+
+
+def is_monty(process):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/comm").read_text().strip() == "monty"
+    return False
 
 
 # Problems
@@ -178,12 +193,11 @@ def test_every_call_begins_anew_in_cpython():
 @needs_monty
 @pytest.mark.parametrize("end", ["answer", "reset", "close", "forget"])
 def test_no_interpreter_outlives_its_episode(end):
-    gc.collect()  # of what other tests have dropped
-    before = children_named("monty")
+    assert interpreters(0) == 0
     env = make_env(ENV_ID, interpreter="monty")
     env.reset(seed=0)
     says(env, "x = 1")
-    assert children_named("monty") == before + 1
+    assert interpreters(1) == 1
     if end == "answer":
         env.step("#### 1")
     elif end == "reset":
@@ -192,8 +206,7 @@ def test_no_interpreter_outlives_its_episode(end):
         env.close()
     else:
         del env
-        gc.collect()
-    assert children_named("monty") == before
+    assert interpreters(0) == 0
 
 
 @needs_monty
