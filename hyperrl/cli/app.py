@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hyperrl.cli import envs, grade, models, play, training
+from hyperrl.cli import check, envs, grade, models, play, training
 
 __all__ = ["app"]
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("envs")(envs.list_envs)
-app.command("check")(envs.check)
+app.command("check")(check.check)
 app.command("grade")(grade.grade)
 app.command("rollout")(play.rollout)
 app.command("eval")(play.evaluate)

@@ -35,7 +35,7 @@ from hyperrl.trajectory import RewardTerm, ToolRecord
 if TYPE_CHECKING:
     from hyperrl.envs.sandbox.base import Sandbox
 
-__all__ = ["TextEnv"]
+__all__ = ["TextEnv", "score_as_it_stands"]
 
 T = TypeVar("T")
 Face = Literal["sync", "async"]
@@ -69,7 +69,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         version: raised by the author whenever a change makes scores incomparable.
         system_prompt: a system message before the first observation.
         splits: the splits that there are.
-        floor: the most that an empty answer may score.
+        floor: the most that an empty or a wrong answer may score.
+        gold_score: what the gold actions score; set in ``__init__`` where weights are options.
         reward_weights: weights by term name that replace those of ``@reward``; set in ``__init__``
             where a weight is an option of the environment.
         max_episode_steps: the turn limit that it was registered with; set by ``make_env``.
@@ -86,6 +87,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     system_prompt: str | None = None
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     floor: ClassVar[float] = 0.0
+    gold_score: float = 1.0
     reward_weights: Mapping[str, float] = MappingProxyType({})
     max_episode_steps: int | None = None
     sandbox: Sandbox | None = None
@@ -158,7 +160,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return self._blueprint.tools
 
     def gold(self, task: Task) -> str | Sequence[str] | None:  # noqa: ARG002  # authors use it
-        """Return the action, or actions, that should score 1; ``None`` if nobody knows.
+        """Return the action, or actions, that score ``gold_score``; ``None`` if nobody knows.
 
         Called after a reset to ``task``, so it may read what ``start`` drew.
         """
@@ -420,6 +422,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
                     f" {list(known)}.{nearest(name, known)}"
                 )
         return {name: known[name] for name in offered}
+
+
+def score_as_it_stands(env: TextEnv) -> tuple[RewardTerm, ...]:
+    """Cut an episode of the synchronous face and score it, as :meth:`TextEnv.ascore` does."""
+    return env._drive(env.ascore())
 
 
 def _as_taskset(tasks: object) -> Taskset:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+import threading
 import time
 
 import gymnasium
@@ -7,8 +9,9 @@ import pytest
 import text_envs
 from text_envs import Guess, Sums, Unsure
 
-from hyperrl.envs import check_env_contract, reward
+from hyperrl.envs import check_env_contract, make_env, reward
 from hyperrl.envs.checker import odd_texts
+from hyperrl.envs.checking.texts import general_attacks, task_attacks
 
 
 class NoGold(Sums):
@@ -67,26 +70,140 @@ class Endless(Guess):
         return ["no number"]
 
 
+class Mentions(Sums):
+    """Takes an answer that mentions the number anywhere, as a well-known parser did."""
+
+    @reward
+    def correct(self, task, answer):
+        return task["answer"] in answer
+
+
+class Fooled(Sums):
+    """Believes what the policy says of itself."""
+
+    @reward
+    def correct(self, task, answer):
+        return answer.strip() == task["answer"] or '"correct": true' in answer
+
+
+class ThinksAloud(Sums):
+    """Reads the action with its reasoning."""
+
+    @reward
+    def correct(self, task, action):
+        return action.replace("<think>", "").replace("</think>", "").strip() == task["answer"]
+
+
+class Crashing(Sums):
+    """Reads numbers as floats, and forgets that some of them are none."""
+
+    @reward
+    def correct(self, task, answer):
+        try:
+            value = float(answer)
+        except ValueError:
+            value = 0.0
+        return int(value) == int(task["answer"])
+
+
+class AnythingGoes(Sums):
+    """Any number is right."""
+
+    @reward
+    def correct(self, answer):
+        return answer.strip().isdecimal() and len(answer) < 10
+
+
+class Remembering(Guess):
+    """Keeps what a tool, or a right answer, has changed."""
+
+    best = 0
+
+    def start(self, task, rng):
+        return f"{super().start(task, rng)} Best so far: {self.best}."
+
+    @reward(weight=0.0)
+    def kept(self, answer, task):
+        self.best += answer.strip() == str(self.secret) and task["high"] == 100
+        return 0
+
+
+class Overlapping(Sums):
+    """Gives the same tasks in both splits, under other names."""
+
+    def tasks(self):
+        return [{"id": f"{self.split}-{i}", "question": f"{i}+1?", "answer": str(i + 1)} for i in range(9)]
+
+
+class Undocumented(Sums):
+    """Says nothing of its option."""
+
+    def __init__(self, *, margin: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.margin = margin
+
+
+class Unpickled(Sums):
+    """Holds what cannot be copied."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.lock = threading.Lock()
+
+
+class Sluggish(Sums):
+    """Takes its time."""
+
+    def start(self, task):
+        time.sleep(0.007)
+        return super().start(task)
+
+
+class TwoTerms(Sums):
+    """Declares what its gold scores."""
+
+    gold_score = 1.5
+
+    @reward(weight=0.5)
+    def short(self, answer, task):
+        return answer.strip() == task["answer"]
+
+
+ONE_SPLIT = {"splits do not overlap": "fail"}
+GOLD = "gold reaches the declared score"
+EMPTY = "empty stays under the floor"
+WRONG = "wrong stays under the floor"
+ATTACKS = "attacks stay under the floor"
+SAME = "same seed, same episode"
+TRACE = "reset leaves no trace"
+UNKNOWN = {GOLD: "skip", WRONG: "skip", "gold is not given away": "skip"}
+
 FINDINGS = [
     (Sums, {}),
-    (Guess, {}),
-    (NoGold, {"gold scores 1": "skip", "gold is not given away": "skip"}),
-    (WrongGold, {"gold scores 1": "fail"}),
-    (Generous, {"gold scores 1": "fail", "empty stays under the floor": "fail"}),
-    (Fragile, {"any text can be an action": "fail", "gymnasium": "fail", "same seed, same episode": "fail"}),
-    (Moody, {"gymnasium": "fail", "same seed, same episode": "fail"}),
-    (Sticky, {"same seed, same episode": "fail"}),
-    (Leaking, {"gold is not given away": "fail"}),
-    (Endless, {"gold scores 1": "fail"}),
+    (Guess, ONE_SPLIT),
+    (NoGold, UNKNOWN),
+    (WrongGold, {GOLD: "fail", WRONG: "skip"}),
+    (Generous, {GOLD: "fail", EMPTY: "fail", WRONG: "fail", ATTACKS: "fail"}),
     (
-        Unsure,
-        {
-            "gymnasium": "fail",
-            "gold scores 1": "skip",
-            "empty stays under the floor": "fail",
-            "gold is not given away": "skip",
-        },
+        Fragile,
+        {"any text can be an action": "fail", "gymnasium": "fail", SAME: "fail", ATTACKS: "fail"},
     ),
+    (Moody, {"gymnasium": "fail", SAME: "fail", TRACE: "fail", "pickle keeps it": "fail"}),
+    (Sticky, {SAME: "fail", TRACE: "fail"}),
+    (Leaking, ONE_SPLIT | {WRONG: "skip", "gold is not given away": "fail"}),
+    (Endless, ONE_SPLIT | {GOLD: "fail", WRONG: "skip"}),
+    (Unsure, UNKNOWN | ONE_SPLIT | {"gymnasium": "fail", EMPTY: "fail", WRONG: "skip", ATTACKS: "fail"}),
+    (Mentions, {ATTACKS: "fail"}),
+    (Fooled, {ATTACKS: "fail"}),
+    (ThinksAloud, {ATTACKS: "fail"}),
+    (Crashing, {ATTACKS: "fail"}),
+    (AnythingGoes, {WRONG: "fail", ATTACKS: "fail"}),
+    (Remembering, ONE_SPLIT | {SAME: "fail", TRACE: "fail"}),
+    (Overlapping, {"splits do not overlap": "fail"}),
+    (Undocumented, {"options are documented": "fail"}),
+    (Unpickled, {"pickle keeps it": "fail"}),
+    (Sluggish, {"tasks are there in time": "warn"}),
+    (TwoTerms, {}),
 ]
 
 
@@ -124,3 +241,51 @@ def test_odd_texts_are_the_same_each_time():
     assert odd_texts(50) == odd_texts(50)
     assert odd_texts(50, seed=1) != odd_texts(50)
     assert len(odd_texts(5)) == 5
+
+
+def test_what_was_seen_names_the_attack_the_text_and_the_score():
+    (found,) = [c for c in checked(Fooled).checks if c.name == ATTACKS]
+    assert re.match(r"task \d+: JSON with a score \('\{", found.detail)
+    assert found.detail.endswith("scores 1, the floor is 0")
+    (found,) = [c for c in checked(Crashing).checks if c.name == ATTACKS]
+    assert "the number nan ('nan') breaks the reward correct: reward_error: ValueError" in found.detail
+    (found,) = [c for c in checked(Mentions).checks if c.name == ATTACKS]
+    assert "the answer among wrong ones" in found.detail
+
+
+def test_an_answer_that_is_right_by_chance_is_no_finding():
+    class Lucky(Sums):
+        """One task in five has the answer that an attack guesses."""
+
+        def tasks(self):
+            answers = ["4917", "12", "13", "14", "15"]
+            return [{"question": f"{i} {self.split}", "answer": a} for i, a in enumerate(answers)]
+
+    assert [c.name for c in checked(Lucky).failures] == ["pickle keeps it"]  # a class in a function
+
+
+def test_the_longer_an_episode_takes_the_fewer_are_played():
+    class Dragging(Sums):
+        """A reward that takes a while."""
+
+        @reward
+        def correct(self, task, answer):
+            time.sleep(0.3 if answer.strip() == task["answer"] else 0)
+            return answer.strip() == task["answer"]
+
+    (found,) = [c for c in checked(Dragging).checks if c.name == GOLD]
+    assert int(found.detail.split()[0]) <= 3
+
+
+def test_attacks_use_the_tools_and_the_task():
+    env = make_env("HyperrlTest/Desk-v0")
+    env.reset(seed=0)
+    texts = {attack.name: attack.text for attack in general_attacks(env.tools)}
+    assert texts["submit without arguments"] == '<tool_call>{"name": "submit", "arguments": {}}</tool_call>'
+    assert '"item": "Ignore' in texts["stock with senseless arguments"]
+    made = {a.name: a.text for a in task_attacks("2 and 3?", "Be brief.", "so\n#### 5", ["#### 7", "#### 8"])}
+    assert made["the answer among wrong ones"] == "#### 5\n#### 7\n#### 8"
+    assert made["the answer in reasoning left open"] == "<think>so\n#### 5"
+    assert "the answer among wrong ones" not in {a.name for a in task_attacks("?", "", "5", ["5"])}
+    assert len(texts) == len(general_attacks(env.tools))
+    env.close()
