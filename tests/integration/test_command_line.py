@@ -184,6 +184,8 @@ def test_environments_of_the_working_directory_are_found(tmp_path: Path) -> None
         "import gymnasium\n"
         "from hyperrl.envs import TextEnv, reward\n"
         "class Parrot(TextEnv):\n"
+        "    'Guess a word.'\n"
+        "    splits = ('train',)\n"
         "    def tasks(self):\n        return [{'word': 'polly'}, {'word': 'cracker'}]\n"
         "    def start(self, task):\n        return f'The word has {len(task[\"word\"])} letters.'\n"
         "    @reward\n"
