@@ -10,6 +10,8 @@
     ├── MissingExtraError       an optional part is not installed (also an ImportError)
     ├── EnvError                an environment is defined or used wrongly
     │   ├── ToolDefinitionError     a ``@tool`` cannot be offered to a policy
+    │   ├── ToolServerError         a server of tools cannot be reached, or is gone
+    │   ├── SimulatedUserError      a simulated user did not answer
     │   └── RewardDefinitionError   a ``@reward`` cannot be computed
     ├── TrajectoryError         an invariant of a trajectory does not hold
     ├── StoreError              a trajectory store cannot be read or written
@@ -45,9 +47,11 @@ __all__ = [
     "RunDirectoryError",
     "SamplerClosedError",
     "SamplingError",
+    "SimulatedUserError",
     "StoreError",
     "TemplateError",
     "ToolDefinitionError",
+    "ToolServerError",
     "TrajectoryError",
     "nearest",
 ]
@@ -93,6 +97,14 @@ class EnvError(HyperrlError):
 
 class ToolDefinitionError(EnvError):
     """A ``@tool`` cannot be offered to a policy."""
+
+
+class ToolServerError(EnvError):
+    """A server of tools cannot be reached, or is gone; its episode is a failure, not a score."""
+
+
+class SimulatedUserError(EnvError):
+    """A simulated user did not answer; its episode is a failure, not a score."""
 
 
 class RewardDefinitionError(EnvError):

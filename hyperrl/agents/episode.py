@@ -146,6 +146,7 @@ class Episode:
             self._recorder.close()
             if self._ctx is not None:
                 self._ctx.close()
+            await self._env.aclose_episode()
             self._timings["total_s"] = perf_counter() - started
 
     async def _run(self) -> None:

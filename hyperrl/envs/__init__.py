@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from hyperrl.envs.checker import check_env_contract
     from hyperrl.envs.core import TextEnv
     from hyperrl.envs.endpoint import ChatAnswer, Endpoint
+    from hyperrl.envs.mcp_server import McpServer
     from hyperrl.envs.messages import Action, Observation
     from hyperrl.envs.outcome import Outcome
     from hyperrl.envs.registration import env_ids, make_env
@@ -30,6 +31,7 @@ __all__ = [
     "Endpoint",
     "JsonlTaskset",
     "ListTaskset",
+    "McpServer",
     "Observation",
     "Outcome",
     "ParquetTaskset",
@@ -50,6 +52,7 @@ _HOMES = {
     "checker": ("check_env_contract",),
     "core": ("TextEnv",),
     "endpoint": ("ChatAnswer", "Endpoint"),
+    "mcp_server": ("McpServer",),
     "messages": ("Action", "Observation"),
     "outcome": ("Outcome",),
     "registration": ("env_ids", "make_env"),

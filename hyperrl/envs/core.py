@@ -11,6 +11,7 @@ import asyncio
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -19,14 +20,14 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from hyperrl.envs.blueprint import Blueprint, read_blueprint
-from hyperrl.envs.driving import being_cancelled, drive_in_place, drive_on_loop
+from hyperrl.envs.driving import being_cancelled, drive_in_place, drive_on_loop, in_event_loop
 from hyperrl.envs.episode import Episode
-from hyperrl.envs.messages import Observation
+from hyperrl.envs.messages import Observation, as_messages
 from hyperrl.envs.outcome import Outcome
 from hyperrl.envs.rewards import Reward
 from hyperrl.envs.spaces import Unicode
 from hyperrl.envs.taskset import ListTaskset, Task, Taskset, find_task
-from hyperrl.envs.tool_turn import run_calls, tool_messages, unrun_records
+from hyperrl.envs.tool_turn import choose_tools, run_calls, tool_messages, unrun_records
 from hyperrl.envs.tools import Tool
 from hyperrl.errors import ConfigError, EnvError, nearest
 from hyperrl.sampling import Message, ToolCall, ToolSchema
@@ -64,6 +65,10 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     ``reply`` answers; otherwise the action was the answer, the rewards run and the episode
     terminates. An action that was cut off (``StopReason.LENGTH``) always is the answer, and its tool
     calls are not run.
+
+    What an episode needs for its own time, such as a file, a process or an MCP server, is opened in
+    ``start`` through :attr:`resources` and closed when the episode ends, however it ends. Tools that
+    such a thing brings along are offered by :meth:`offered_tools`.
 
     Attributes:
         version: raised by the author whenever a change makes scores incomparable.
@@ -119,6 +124,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         self._taskset: Taskset | None = None
         self._episode: Episode | None = None
         self._offered: dict[str, Tool] | None = None
+        self._suspends = self._blueprint.suspends
         self._face: Face | None = None
         self._live = False
         self._ending = False
@@ -133,7 +139,13 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what the class gives again, since neither tools nor generated tasks can be pickled."""
-        offered = None if self._offered is None else tuple(self._offered)
+        if self._episode is not None and self._episode.holds_resources:
+            raise EnvError(
+                f"this {type(self).__name__} plays an episode that holds resources open, so it cannot be"
+                " copied; copy it before reset, or after the episode"
+            )
+        known = self._blueprint.tools
+        offered = None if self._offered is None else tuple(n for n in self._offered if n in known)
         return {**self.__dict__, "_taskset": None, "_offered": offered}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -155,8 +167,12 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         """Answer an action without tool calls (a ``str`` or messages), or ``None``: it was the answer."""
         return None
 
-    def offered_tools(self) -> Iterable[str]:
-        """Return the names of the tools offered in this episode; by default all. Called at each reset."""
+    def offered_tools(self) -> Iterable[str | Tool]:
+        """Return the tools offered in this episode, by default all of the class. Called after ``start``.
+
+        A tool of the class goes by its name; any other, made for this episode or taken from an MCP server,
+        is given itself.
+        """
         return self._blueprint.tools
 
     def gold(self, task: Task) -> str | Sequence[str] | None:  # noqa: ARG002  # authors use it
@@ -169,6 +185,19 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     def end_episode(self) -> None:
         """Let the episode end after this step. For a tool that takes the answer, or a last ``reply``."""
         self._ending = True
+
+    @property
+    def resources(self) -> AsyncExitStack:
+        """What this episode holds open: a :class:`contextlib.AsyncExitStack`, closed when the episode ends.
+
+        That is after its rewards, at the next reset, at :meth:`close`, and at once where the episode fails or
+        is cancelled. An async ``start`` opens with ``await self.resources.enter_async_context(...)``, a
+        plain one with ``self.resources.enter_context(...)`` or ``self.resources.callback(...)``.
+
+        Raises:
+            EnvError: there is no episode, or it has ended.
+        """
+        return self._playing.resources
 
     # What authors and drivers read.
 
@@ -241,7 +270,31 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             ResetNeeded: the episode has ended already.
         """
         self._pause()
-        return await self._score(self._playing)
+        try:
+            return await self._score(self._playing)
+        finally:
+            await self._playing.release()
+
+    async def aclose_episode(self) -> None:
+        """End the episode as it stands, and close what it opened. Twice is no error."""
+        self._live = False
+        if self._episode is not None:
+            await self._episode.release()
+
+    def close(self) -> None:
+        """End the episode and close what it opened.
+
+        Raises:
+            EnvError: called from async code while something is open; await :meth:`aclose_episode` first.
+        """
+        if self._episode is not None and self._episode.holds_resources:
+            if self._face == "async" and in_event_loop():
+                raise EnvError(
+                    f"this {type(self).__name__} holds resources open that only async code can close;"
+                    " await env.aclose_episode() before env.close()"
+                )
+            self._drive(self.aclose_episode())
+        super().close()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -273,24 +326,33 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             )
 
     def _drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return drive_on_loop(coroutine) if self._blueprint.suspends else drive_in_place(coroutine)
+        return drive_on_loop(coroutine) if self._suspends else drive_in_place(coroutine)
 
     # The one implementation.
 
     async def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Outcome:
+        await self.aclose_episode()
+        try:
+            return await self._begin(seed, options)
+        except BaseException:
+            await self.aclose_episode()
+            raise
+
+    async def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Outcome:
         super().reset(seed=seed)
-        self._live = self._ending = False
+        self._ending = False
         options = dict(options or {})
         self._check_options(options)
         self._check_weights()
         episode = Episode(self._pick_task(options.get("task")), self.np_random, options)
-        self._episode = episode
-        self._offered = self._choose_tools()
+        self._episode, self._offered = episode, None
         start = self._blueprint.start
         said = start.call(self, episode)
         if start.is_async:
             said = await said
-        messages = _as_messages(said, f"{type(self).__name__}.start")
+        self._offered = self._choose_tools()
+        self._suspends = self._blueprint.suspends or any(tool.suspends for tool in self._offered.values())
+        messages = as_messages(said, f"{type(self).__name__}.start")
         if self.system_prompt is not None:
             messages.insert(0, {"role": "system", "content": self.system_prompt})
         observation = Observation.from_messages(messages)
@@ -303,6 +365,16 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             raise TypeError(f"an action is a str, got {type(action).__name__}")
         self._pause()
         episode = self._playing
+        try:
+            outcome = await self._act(episode, action)
+        except BaseException:
+            await episode.release()
+            raise
+        if outcome.terminated:
+            await episode.release()
+        return outcome
+
+    async def _act(self, episode: Episode, action: str) -> Outcome:
         episode.act(action)
         calls = episode.read_calls() if self._offered else ()
         episode.keep_action()
@@ -321,7 +393,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
                 said = await said
         if said is None:
             return await self._end(episode)
-        observation = Observation.from_messages(_as_messages(said, f"{type(self).__name__}.reply"))
+        observation = Observation.from_messages(as_messages(said, f"{type(self).__name__}.reply"))
         if self._ending:
             return await self._end(episode, observation=observation)
         return self._go_on(episode, "reply", observation)
@@ -413,15 +485,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return self.taskset[drawn] if wanted is None else find_task(self.taskset, wanted)
 
     def _choose_tools(self) -> dict[str, Tool]:
-        known = self._blueprint.tools
-        offered = list(self.offered_tools()) if known else []
-        for name in offered:
-            if name not in known:
-                raise EnvError(
-                    f"{type(self).__name__}.offered_tools names {name!r}, but there are only"
-                    f" {list(known)}.{nearest(name, known)}"
-                )
-        return {name: known[name] for name in offered}
+        where = f"{type(self).__name__}.offered_tools"
+        return choose_tools(self._blueprint.tools, self.offered_tools(), where=where)
 
 
 def score_as_it_stands(env: TextEnv) -> tuple[RewardTerm, ...]:
@@ -433,14 +498,3 @@ def _as_taskset(tasks: object) -> Taskset:
     if not isinstance(tasks, Taskset):
         raise EnvError(f"tasks() must return a Taskset or a list of tasks, got {type(tasks).__name__}")
     return tasks
-
-
-def _as_messages(said: object, where: str) -> list[Message]:
-    """Return new messages: nothing that an episode hands out is shared with its author's objects."""
-    if isinstance(said, str):
-        return [{"role": "user", "content": str(said)}]
-    if said and isinstance(said, (list, tuple)) and all(isinstance(m, Mapping) and "role" in m for m in said):
-        return [dict(message) for message in said]
-    raise EnvError(
-        f"{where} must return a str or a list of messages with a role, at least one; got {said!r:.200}"
-    )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from hyperrl.errors import EnvError
 
-__all__ = ["being_cancelled", "drive_in_place", "drive_on_loop"]
+__all__ = ["being_cancelled", "drive_in_place", "drive_on_loop", "in_event_loop"]
 
 T = TypeVar("T")
 
@@ -25,6 +25,15 @@ def being_cancelled() -> bool:
     except RuntimeError:  # driven in place, without a loop
         return False
     return task is not None and task.cancelling() > 0
+
+
+def in_event_loop() -> bool:
+    """Whether the caller runs in an event loop, which it must not keep waiting."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def drive_in_place(coroutine: Coroutine[Any, Any, T]) -> T:

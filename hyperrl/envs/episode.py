@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import numpy as np
 
+from hyperrl.envs.driving import being_cancelled
 from hyperrl.envs.messages import Action, Observation, message_text, visible_text
 from hyperrl.envs.taskset import Task
 from hyperrl.envs.tool_calls import parse_tool_calls
+from hyperrl.errors import EnvError
 from hyperrl.sampling import Message, ToolCall
 from hyperrl.trajectory import StopReason
 
 __all__ = ["Episode"]
+
+logger = logging.getLogger(__name__)
 
 _CUT = (StopReason.LENGTH, StopReason.ABORT)
 
@@ -31,7 +38,19 @@ class Episode:
         stop_reason: why the sampler stopped.
     """
 
-    __slots__ = ("_answer", "_calls", "_said", "action", "options", "rng", "stop_reason", "task", "turn")
+    __slots__ = (
+        "_answer",
+        "_calls",
+        "_over",
+        "_resources",
+        "_said",
+        "action",
+        "options",
+        "rng",
+        "stop_reason",
+        "task",
+        "turn",
+    )
 
     def __init__(self, task: Task, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
         self.task = task
@@ -42,7 +61,36 @@ class Episode:
         self.stop_reason = StopReason.STOP
         self._answer: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
+        self._over = False
+        self._resources: AsyncExitStack | None = None
         self._said: list[list[Message] | tuple[str, str | None, tuple[ToolCall, ...]]] = []
+
+    @property
+    def resources(self) -> AsyncExitStack:
+        """What is closed when the episode ends. Raises EnvError after that."""
+        if self._over:
+            raise EnvError("the episode has ended, so nothing can be opened for it; reset first")
+        if self._resources is None:
+            self._resources = AsyncExitStack()
+        return self._resources
+
+    @property
+    def holds_resources(self) -> bool:
+        """Whether something is open that :meth:`release` would close."""
+        return self._resources is not None
+
+    async def release(self) -> None:
+        """Close what was opened, last first. What goes wrong is logged: what the episode earned stands."""
+        self._over = True
+        resources, self._resources = self._resources, None
+        if resources is None:
+            return
+        try:
+            await resources.aclose()
+        except (Exception, asyncio.CancelledError) as error:  # an author's own clean-up must not end the run
+            if isinstance(error, asyncio.CancelledError) and being_cancelled():
+                raise
+            logger.warning("closing what task %s had opened failed", self.task.task_id, exc_info=True)
 
     def hear(self, observation: Observation) -> None:
         """Take note of what the policy reads next; the caller may change what it holds."""

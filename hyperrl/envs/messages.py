@@ -6,13 +6,14 @@ wrappers, vector environments, ``copy`` and ``pickle`` pass them on unharmed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hyperrl.errors import EnvError
 from hyperrl.sampling import Message, ToolCall
 from hyperrl.trajectory import StopReason
 
-__all__ = ["Action", "Observation", "message_text", "visible_text"]
+__all__ = ["Action", "Observation", "as_messages", "message_text", "visible_text"]
 
 _REASONING_OPENS = "<think>"
 _REASONING_CLOSES = "</think>"
@@ -84,6 +85,21 @@ class Action(str):
 
 def _rebuild_action(kind: type[Action], text: str, values: dict[str, Any]) -> Action:
     return kind(text, **values)
+
+
+def as_messages(said: object, where: str) -> list[Message]:
+    """Return what an author's function said as new messages, so that nothing is shared with its objects.
+
+    Raises:
+        EnvError: it is neither a text nor a list of messages with a role.
+    """
+    if isinstance(said, str):
+        return [{"role": "user", "content": str(said)}]
+    if said and isinstance(said, (list, tuple)) and all(isinstance(m, Mapping) and "role" in m for m in said):
+        return [dict(message) for message in said]
+    raise EnvError(
+        f"{where} must return a str or a list of messages with a role, at least one; got {said!r:.200}"
+    )
 
 
 def message_text(message: Message) -> str:

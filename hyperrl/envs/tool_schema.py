@@ -8,6 +8,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, NotRequired, cast
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -33,12 +34,13 @@ class ToolSignature:
 
     Attributes:
         schema: the tool in the chat-completions shape.
-        adapter: validates and coerces a mapping of arguments.
+        coerce: returns a mapping of arguments with the right types; ValueError where they do not fit, in
+            words for the policy.
         is_method: the function's first parameter is ``self``.
     """
 
     schema: ToolSchema
-    adapter: TypeAdapter[dict[str, Any]]
+    coerce: Callable[[Mapping[str, Any]], dict[str, Any]]
     is_method: bool
 
 
@@ -69,7 +71,9 @@ def read_signature(function: Callable[..., Any], name: str) -> ToolSignature:
     adapter, shape = _adapter(name, fields)
     function_schema = {"name": name, "description": description, "parameters": shape}
     return ToolSignature(
-        schema={"type": "function", "function": function_schema}, adapter=adapter, is_method=is_method
+        schema={"type": "function", "function": function_schema},
+        coerce=partial(_validate, adapter, shape.get("properties", {})),
+        is_method=is_method,
     )
 
 
@@ -79,10 +83,15 @@ def coerce_arguments(signature: ToolSignature, arguments: Mapping[str, Any]) -> 
     Raises:
         ValueError: they do not fit; the message names each argument that does not, for the policy.
     """
+    return signature.coerce(arguments)
+
+
+def _validate(
+    adapter: TypeAdapter[dict[str, Any]], known: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
     try:
-        return signature.adapter.validate_python(dict(arguments))
+        return adapter.validate_python(dict(arguments))
     except ValidationError as error:
-        known = signature.schema["function"]["parameters"].get("properties", {})
         raise ValueError("; ".join(_explain(problem, known) for problem in error.errors())) from None
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any
 
 from hyperrl.envs.tools import Tool, ToolResult
-from hyperrl.errors import nearest
+from hyperrl.errors import EnvError, nearest
 from hyperrl.sampling import Message, ToolCall
 from hyperrl.trajectory import ToolRecord
 
-__all__ = ["run_calls", "tool_messages", "unrun_records"]
+__all__ = ["choose_tools", "run_calls", "tool_messages", "unrun_records"]
 
 _PARSE_ADVICE = {
     "invalid_json": "its arguments are not valid JSON",
@@ -21,17 +22,54 @@ _PARSE_ADVICE = {
 }
 
 
+def choose_tools(known: Mapping[str, Tool], wanted: Iterable[str | Tool], *, where: str) -> dict[str, Tool]:
+    """Return the tools of an episode by name.
+
+    Args:
+        known: the tools of the environment's class.
+        wanted: names among them, and tools from elsewhere.
+        where: what to call the source of ``wanted`` in an error.
+
+    Raises:
+        EnvError: a name that is not known, or two tools with one name.
+    """
+    chosen: dict[str, Tool] = {}
+    for entry in wanted:
+        found = entry if isinstance(entry, Tool) else known.get(entry)
+        if found is None:
+            raise EnvError(
+                f"{where} names {entry!r}, but there are only {list(known)}.{nearest(str(entry), known)}"
+            )
+        if chosen.setdefault(found.name, found) is not found:
+            raise EnvError(f"{where} gives two tools named {found.name!r}; name one of them otherwise")
+    return chosen
+
+
 async def run_calls(
     calls: Sequence[ToolCall], tools: Mapping[str, Tool], env: object
 ) -> tuple[ToolRecord, ...]:
     """Run every call that can be run; a bad one never keeps a later one from running.
 
     Calls run in order. Where one of several waits (an async or a blocking tool), they overlap.
+
+    Raises:
+        ToolServerError: a tool's server is gone; the other calls are cancelled.
     """
     overlap = len(calls) > 1 and any(call.name in tools and tools[call.name].suspends for call in calls)
     if overlap:
-        return tuple(await asyncio.gather(*(_run_call(call, tools, env) for call in calls)))
+        return tuple(await _run_together([_run_call(call, tools, env) for call in calls]))
     return tuple([await _run_call(call, tools, env) for call in calls])
+
+
+async def _run_together(coroutines: Sequence[Coroutine[Any, Any, ToolRecord]]) -> list[ToolRecord]:
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def unrun_records(calls: Sequence[ToolCall]) -> tuple[ToolRecord, ...]:

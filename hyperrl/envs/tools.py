@@ -1,7 +1,8 @@
 """Tools: Python functions that a policy may call.
 
-A tool never raises at its caller. Whatever goes wrong, from arguments that do not fit to a process
-that had to be killed, becomes a text that the policy reads and a status that the trajectory keeps.
+A tool does not raise at its caller. Whatever goes wrong, from arguments that do not fit to a process
+that had to be killed, becomes a text that the policy reads and a status that the trajectory keeps. Only a
+server that is gone for good ends the episode, as its failure.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any, overload
 
 from hyperrl.envs.driving import being_cancelled
 from hyperrl.envs.tool_process import BlockingFunction, call_blocking
-from hyperrl.envs.tool_schema import coerce_arguments, read_signature
+from hyperrl.envs.tool_schema import ToolSignature, coerce_arguments, read_signature
 from hyperrl.envs.tool_text import describe_error, result_text, shorten
-from hyperrl.errors import ToolDefinitionError
+from hyperrl.errors import ToolDefinitionError, ToolServerError
 from hyperrl.sampling import ToolSchema
 
 __all__ = ["Tool", "ToolResult", "tool"]
@@ -29,7 +30,7 @@ _LEAST_OUTPUT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What came of a call.
+    """What came of a call. A function may return one to set the status itself.
 
     Attributes:
         status: ``ok``, ``bad_arguments``, ``timeout`` or ``error``.
@@ -62,6 +63,7 @@ class Tool:
         timeout_s: float | None = None,
         max_output_chars: int = 16_000,
         max_input_chars: int = 100_000,
+        signature: ToolSignature | None = None,
     ) -> None:
         if isinstance(function, staticmethod):
             function = function.__func__
@@ -71,7 +73,7 @@ class Tool:
         self.max_output_chars = max_output_chars
         self.max_input_chars = max_input_chars
         self._check_limits()
-        self._signature = read_signature(function, self.name)
+        self._signature = signature or read_signature(function, self.name)
         self._is_async = inspect.iscoroutinefunction(function)
         self._blocking: BlockingFunction | None = None
         if timeout_s is not None and not self._is_async:
@@ -113,11 +115,14 @@ class Tool:
         return self.function(*args, **kwargs)
 
     async def call(self, arguments: Mapping[str, Any], *, env: object = None) -> ToolResult:
-        """Coerce ``arguments`` to the signature and run the tool; never raises.
+        """Coerce ``arguments`` to the signature and run the tool; what goes wrong is in the result.
 
         Args:
             arguments: what the policy wrote, by name.
             env: the ``self`` of a tool that is a method.
+
+        Raises:
+            ToolServerError: whatever runs the tool is gone, so that no call can succeed any more.
         """
         try:
             values = coerce_arguments(self._signature, arguments)
@@ -140,7 +145,11 @@ class Tool:
             elif inspect.iscoroutine(value):
                 value.close()
                 raise TypeError("the tool returned a coroutine; it must be declared with async def")
+            if isinstance(value, ToolResult):
+                return value.status, value.text
             return "ok", result_text(value)
+        except ToolServerError:
+            raise  # the episode's failure, not a text: the policy cannot do anything about it
         except _OverrunError:
             return "timeout", f"the tool did not finish within {self.timeout_s:g} s and was stopped"
         except asyncio.CancelledError:
