@@ -22,9 +22,11 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperrl.arrays import identical, seal
 from hyperrl.errors import TrajectoryError
 
 __all__ = [
+    "EXCLUDED",
     "NOT_SAMPLED",
     "Event",
     "Failure",
@@ -44,6 +46,9 @@ Logprobs = NDArray[np.float32]
 _IDS, _LOGPROBS = np.dtype(np.int32), np.dtype(np.float32)
 GroupId = tuple[int, int]
 """``(epoch, data position)``: names the task that the episodes of a group play."""
+
+EXCLUDED = "excluded"
+"""Kind of the failure by which the author of a reward leaves an episode out: it does not count."""
 
 NOT_SAMPLED = -1
 """Policy version of a token that no published policy drew (gold text, a remote endpoint)."""
@@ -100,6 +105,8 @@ class RewardTerm:
         weight: factor in the sum; a term of weight 0 is recorded and asked for nothing.
         turn: index of the turn that earned it; ``None`` means the answer turn.
         error: why ``score`` is ``None``.
+        cause: short name of why a score is what it is, where the reward says so: ``unparsed`` for a
+            0 that means "no answer could be read"; see :mod:`hyperrl.causes`.
     """
 
     name: str
@@ -107,6 +114,7 @@ class RewardTerm:
     weight: float = 1.0
     turn: int | None = None
     error: Failure | None = None
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +199,7 @@ class Turn:
         """Compare bit for bit: two NaNs with the same bits are equal, 0.0 and -0.0 are not."""
         if not isinstance(other, Turn):
             return NotImplemented
-        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
+        return all(identical(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -247,7 +255,7 @@ class Trajectory:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "turns", _sealed_turns(self.turns))
-        put(self, "final_context_ids", _sealed(self.final_context_ids, _IDS, "final_context_ids"))
+        put(self, "final_context_ids", seal(self.final_context_ids, _IDS, "final_context_ids"))
         for name in ("env_kwargs", "reset_options", "metrics", "timings"):
             put(self, name, MappingProxyType(dict(getattr(self, name))))
         _check_outcome(self)
@@ -262,9 +270,16 @@ class Trajectory:
         return math.fsum(cast(float, term.score) * term.weight for term in counted)
 
     @property
+    def excluded(self) -> Failure | None:
+        """Why the episode does not count, where a reward says so, whatever that term's weight is."""
+        errors = (term.error for term in self.reward_terms)
+        return next((error for error in errors if error is not None and error.kind == EXCLUDED), None)
+
+    @property
     def usable(self) -> bool:
-        """Whether learning may use it: scored, and no failure excludes it."""
-        return self.reward is not None and not (self.failure is not None and self.failure.exclude)
+        """Whether learning may use it: scored, not excluded by its author, nor by a failure."""
+        failed = self.failure is not None and self.failure.exclude
+        return not failed and self.excluded is None and self.reward is not None
 
     @property
     def answer_turn(self) -> int | None:
@@ -306,7 +321,7 @@ class Trajectory:
         """Compare bit for bit, like :class:`Turn`."""
         if not isinstance(other, Trajectory):
             return NotImplemented
-        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
+        return all(identical(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
 
     def __repr__(self) -> str:
         """Name the episode; its arrays would fill pages."""
@@ -350,48 +365,13 @@ class Group:
         return tuple(t for t in self.trajectories if t.usable)
 
 
-_RECORDS = (Event, Failure, RewardTerm, ToolRecord)
-
-
-def _same(left: object, right: object) -> bool:
-    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
-    if isinstance(left, float) and isinstance(right, float):
-        return np.float64(left).tobytes() == np.float64(right).tobytes()
-    if isinstance(left, tuple | list) and type(left) is type(right):
-        other = cast("Sequence[object]", right)
-        return len(left) == len(other) and all(map(_same, left, other))
-    if isinstance(left, _RECORDS) and type(left) is type(right):
-        return all(_same(getattr(left, f.name), getattr(right, f.name)) for f in dataclasses.fields(left))
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
-    return bool(left == right)
-
-
-def _sealed(values: object, dtype: np.dtype[Any], name: str, turn: int | None = None) -> NDArray[Any]:
-    """Return ``values`` as a read-only one-dimensional array of ``dtype``; copies only if needed."""
-    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=dtype)
-    if array.ndim != 1 or (array.dtype != dtype and array.size):
-        where = name if turn is None else f"turn {turn}: {name}"
-        raise TrajectoryError(
-            f"{where} must be a one-dimensional {dtype.name} array, got shape {array.shape} of {array.dtype}"
-        )
-    if array.dtype != dtype:
-        array = array.astype(dtype)
-    base = array.base
-    if array.flags.writeable or (isinstance(base, np.ndarray) and base.flags.writeable):
-        array = array.copy()
-        array.flags.writeable = False
-    return array
-
-
 def _sealed_turn(turn: Turn, index: int) -> Turn:
     """Return the turn itself where its arrays are sealed already, as those of a rollout are."""
-    context = _sealed(turn.context_ids, _IDS, "context_ids", index)
-    action = _sealed(turn.action_ids, _IDS, "action_ids", index)
-    versions = _sealed(turn.policy_versions, _IDS, "policy_versions", index)
+    context = seal(turn.context_ids, _IDS, "context_ids", index)
+    action = seal(turn.action_ids, _IDS, "action_ids", index)
+    versions = seal(turn.policy_versions, _IDS, "policy_versions", index)
     drawn = turn.behavior_logprobs
-    logprobs = None if drawn is None else _sealed(drawn, _LOGPROBS, "behavior_logprobs", index)
+    logprobs = None if drawn is None else seal(drawn, _LOGPROBS, "behavior_logprobs", index)
     same = context is turn.context_ids and action is turn.action_ids and versions is turn.policy_versions
     if same and logprobs is drawn:
         return turn

@@ -138,6 +138,7 @@ def reward_terms(draw: st.DrawFn, count: int = 0) -> RewardTerm:
         weight=draw(st.sampled_from([1.0, 0.0, -0.0]) | finite_float),
         turn=draw(turn_indices(count)),
         error=draw(failures) if score is None else draw(st.none() | failures),
+        cause=draw(st.none() | short_text),
     )
 
 

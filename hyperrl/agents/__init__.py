@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hyperrl.agents.limits import LimitReached, RolloutLimits
     from hyperrl.agents.recorder import PolicySeat, Recorder, RemoteSeat
     from hyperrl.agents.rollout import play_episode, play_groups
+    from hyperrl.agents.scorers import RewardScorer, Scorer, load_scorer
     from hyperrl.agents.scripted import ScriptedPolicy, ScriptedSampler
     from hyperrl.agents.turn_loop import TurnLoop
 
@@ -27,12 +28,15 @@ __all__ = [
     "PolicySeat",
     "Recorder",
     "RemoteSeat",
+    "RewardScorer",
     "RolloutLimits",
     "RolloutSettings",
+    "Scorer",
     "ScriptedPolicy",
     "ScriptedSampler",
     "TurnLoop",
     "load_program",
+    "load_scorer",
     "play_episode",
     "play_groups",
 ]
@@ -45,6 +49,7 @@ _HOMES = {
     "limits": ("LimitReached", "RolloutLimits"),
     "recorder": ("PolicySeat", "Recorder", "RemoteSeat"),
     "rollout": ("play_episode", "play_groups"),
+    "scorers": ("RewardScorer", "Scorer", "load_scorer"),
     "scripted": ("ScriptedPolicy", "ScriptedSampler"),
     "turn_loop": ("TurnLoop",),
 }

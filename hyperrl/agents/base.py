@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import shutil
 import tempfile
@@ -13,8 +12,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from hyperrl.agents.dotted_path import load_object
 from hyperrl.envs.messages import Action, Observation
-from hyperrl.errors import ConfigError, nearest
+from hyperrl.errors import ConfigError
 from hyperrl.sampling import Reply, ToolSchema
 from hyperrl.trajectory import RewardTerm, StopReason
 
@@ -201,38 +201,15 @@ def load_program(name: str) -> AgentProgram:
     Raises:
         ConfigError: nothing is found there, or what is found cannot play.
     """
-    path = PROGRAMS.get(name, name)
-    module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
-    if not module_name or not attribute:
-        raise ConfigError(
-            f"unknown agent program {name!r}: expected one of {sorted(PROGRAMS)} or a dotted path such as"
-            f" 'package.module:run'.{nearest(name, PROGRAMS)}"
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"agent program {name!r}: module {module_name!r} cannot be imported ({error})."
-            f"{nearest(name, PROGRAMS)}"
-        ) from error
-    return _as_program(_attribute(module, attribute, name), name)
+    found = load_object(
+        PROGRAMS.get(name, name), what="agent program", example="package.module:run", known=PROGRAMS
+    )
+    return _as_program(found, name)
 
 
 def program_name(program: AgentProgram) -> str:
     """Return the name that trajectories record for ``program``."""
     return str(getattr(program, "name", type(program).__name__))
-
-
-def _attribute(module: Any, attribute: str, name: str) -> Any:
-    found = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            known = [item for item in vars(found) if not item.startswith("_")]
-            raise ConfigError(
-                f"agent program {name!r}: {module.__name__!r} has no {attribute!r}.{nearest(part, known)}"
-            )
-        found = getattr(found, part)
-    return found
 
 
 def _as_program(found: Any, name: str) -> AgentProgram:

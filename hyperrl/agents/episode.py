@@ -16,6 +16,7 @@ from hyperrl.agents.base import AgentProgram, EpisodeContext, program_name
 from hyperrl.agents.faults import EpisodeError
 from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import PolicySeat, Recorder, Seat
+from hyperrl.agents.scorers import Scorer
 from hyperrl.agents.sealing import compute_metrics, seal_events, seal_reward_terms, seal_turns
 from hyperrl.agents.turn_loop import TurnLoop
 from hyperrl.envs.driving import being_cancelled
@@ -31,6 +32,7 @@ from hyperrl.trajectory import Failure, RewardTerm, StopReason, Trajectory, Trun
 
 if TYPE_CHECKING:
     from hyperrl.envs.core import TextEnv
+    from hyperrl.envs.taskset import Task
 
 __all__ = ["FATAL", "Episode", "EpisodePlan", "RolloutSettings", "reset_seed"]
 
@@ -77,6 +79,9 @@ class RolloutSettings:
         seats: who answers, by name; the built-in loop asks ``main``, or the only one.
         program: what plays.
         limits: limits of one episode.
+        scorers: what gives further reward terms when all episodes of a group have ended, in this order,
+            after the environment's own rewards of groups.
+        scorer_timeout_s: seconds that one scorer may take for a group.
     """
 
     run_id: str
@@ -84,6 +89,8 @@ class RolloutSettings:
     seats: Mapping[str, Seat]
     program: AgentProgram = field(default_factory=TurnLoop)
     limits: RolloutLimits = field(default_factory=RolloutLimits)
+    scorers: Sequence[Scorer] = ()
+    scorer_timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
         if not self.seats:
@@ -129,6 +136,11 @@ class Episode:
         self._timings = {"reset_s": 0.0, "total_s": 0.0}
         self.error: BaseException | None = None
         self.clean = False
+
+    @property
+    def task(self) -> Task | None:
+        """The task that is played; ``None`` before the reset."""
+        return None if self._ctx is None else self._ctx.task
 
     async def play(self) -> None:
         """Play to the end, a limit or a failure.

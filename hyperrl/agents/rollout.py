@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from itertools import islice
 
 from hyperrl.agents.env_pool import EnvPool
 from hyperrl.agents.episode import Episode, EpisodePlan, RolloutSettings
 from hyperrl.agents.limits import RolloutLimits
 from hyperrl.agents.recorder import PolicySeat
+from hyperrl.agents.scorers import EnvScorer, score_group
+from hyperrl.envs.taskset import Task
 from hyperrl.errors import ConfigError, RolloutError
 from hyperrl.sampling import Attendance, EpisodeKey
-from hyperrl.trajectory import Group, Trajectory
+from hyperrl.trajectory import Group, GroupId, Trajectory
 
 __all__ = ["EnvPool", "EpisodePlan", "RolloutLimits", "RolloutSettings", "play_episode", "play_groups"]
 
@@ -57,7 +60,8 @@ async def play_groups(
         settings: who plays, and within what limits.
         envs: where environments are borrowed; by default they are made, and closed at the end.
         max_concurrent: most episodes played at the same time; 0 plays all.
-        on_episode: called with each trajectory as it ends, in the order in which they end.
+        on_episode: called with each trajectory when it is complete, in the order in which they are: as it
+            ends, or, where scorers or rewards of groups act, when its group has been scored.
 
     Returns:
         The groups in the order in which the plans first name them, the members in the plans' order.
@@ -75,6 +79,16 @@ async def play_groups(
     for plan in plans:
         members.setdefault(plan.key.group_id, []).append(rollout.results[plan.key])
     return [Group(group_id, tuple(trajectories)) for group_id, trajectories in members.items()]
+
+
+@dataclass(slots=True)
+class _GroupInPlay:
+    """A group while its members are played: their keys, how many have ended, what they play."""
+
+    keys: list[EpisodeKey] = field(default_factory=list)
+    ended: int = 0
+    task: Task | None = None
+    has_rewards: bool = False
 
 
 class _Rollout:
@@ -105,6 +119,9 @@ class _Rollout:
         }
         self._attendances = [sampler for sampler in samplers.values() if isinstance(sampler, Attendance)]
         self._attending: dict[EpisodeKey, AsyncExitStack] = {}
+        self._groups: dict[GroupId, _GroupInPlay] = {}
+        for plan in plans:
+            self._groups.setdefault(plan.key.group_id, _GroupInPlay()).keys.append(plan.key)
 
     async def run(self, places: int) -> None:
         """Play all plans, at most ``places`` at the same time."""
@@ -114,7 +131,7 @@ class _Rollout:
                 await self._attend(plan)
             async with asyncio.TaskGroup() as tasks:
                 for plan in first:
-                    tasks.create_task(self._play_on(plan))
+                    tasks.create_task(self._play_on(plan, tasks))
         except BaseExceptionGroup as group:
             first_error = group.exceptions[0]
             raise first_error from first_error.__cause__
@@ -124,7 +141,7 @@ class _Rollout:
             if self._owns_envs:
                 self._envs.close()
 
-    async def _play_on(self, plan: EpisodePlan | None) -> None:
+    async def _play_on(self, plan: EpisodePlan | None, tasks: asyncio.TaskGroup) -> None:
         """Play ``plan``, then whatever waits, one after the other."""
         while plan is not None:
             trajectory = await self._play(plan)
@@ -133,18 +150,44 @@ class _Rollout:
                 await self._attend(following)
             await self._leave(plan.key)
             self.results[plan.key] = trajectory
-            if self._on_episode is not None:
-                self._on_episode(trajectory)
+            self._ended(plan, trajectory, tasks)
             plan = following
+
+    def _ended(self, plan: EpisodePlan, trajectory: Trajectory, tasks: asyncio.TaskGroup) -> None:
+        """Report an episode, or have its group scored if this was the last of it."""
+        group = self._groups[plan.key.group_id]
+        group.ended += 1
+        if not self._settings.scorers and not group.has_rewards:
+            self._report(trajectory)
+        elif group.ended == len(group.keys):
+            tasks.create_task(self._score(group, plan))
+
+    async def _score(self, group: _GroupInPlay, plan: EpisodePlan) -> None:
+        """Give the members of a group the terms of all scorers, then report them."""
+        members = [self.results[key] for key in group.keys]
+        own = [EnvScorer(self._envs, plan.env_id, plan.env_kwargs)] if group.has_rewards else []
+        scorers = [*own, *self._settings.scorers]
+        timeout_s = self._settings.scorer_timeout_s
+        scored = await score_group(scorers, group.task, members, timeout_s=timeout_s)
+        for key, trajectory in zip(group.keys, scored, strict=True):
+            self.results[key] = trajectory
+            self._report(trajectory)
+
+    def _report(self, trajectory: Trajectory) -> None:
+        if self._on_episode is not None:
+            self._on_episode(trajectory)
 
     async def _play(self, plan: EpisodePlan) -> Trajectory:
         env = self._envs.borrow(plan.env_id, plan.env_kwargs)
+        group = self._groups[plan.key.group_id]
+        group.has_rewards = env.scores_groups
         clean = False
         try:
             episode = Episode(plan, self._settings, env)
             await episode.play()
             trajectory = episode.seal()
             clean = episode.clean
+            group.task = episode.task or group.task
         finally:
             self._envs.give_back(env, plan.env_id, plan.env_kwargs, clean=clean)
         if episode.error is not None:

@@ -6,6 +6,7 @@ A turn holds views of them. That is done once, at the end of the episode.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -82,10 +83,7 @@ def seal_reward_terms(
 ) -> tuple[RewardTerm, ...]:
     """Return every reward term with the turn that earned it; ``late`` ones were scored without a step."""
     earned = [(step.turn, term) for step in steps for term in step.outcome.reward_terms]
-    return tuple(
-        RewardTerm(name=term.name, score=term.score, weight=term.weight, turn=turn, error=term.error)
-        for turn, term in (*earned, *late)
-    )
+    return tuple(dataclasses.replace(term, turn=turn) for turn, term in (*earned, *late))
 
 
 def compute_metrics(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hyperrl.envs.messages import Action, Observation
     from hyperrl.envs.outcome import Outcome
     from hyperrl.envs.registration import env_ids, make_env
-    from hyperrl.envs.rewards import Unscored, reward
+    from hyperrl.envs.rewards import Excluded, Score, Unscored, reward
     from hyperrl.envs.spaces import Unicode
     from hyperrl.envs.taskset import (
         JsonlTaskset,
@@ -29,6 +29,7 @@ __all__ = [
     "Action",
     "ChatAnswer",
     "Endpoint",
+    "Excluded",
     "JsonlTaskset",
     "ListTaskset",
     "McpServer",
@@ -36,6 +37,7 @@ __all__ = [
     "Outcome",
     "ParquetTaskset",
     "ProceduralTaskset",
+    "Score",
     "Task",
     "Taskset",
     "TextEnv",
@@ -56,7 +58,7 @@ _HOMES = {
     "messages": ("Action", "Observation"),
     "outcome": ("Outcome",),
     "registration": ("env_ids", "make_env"),
-    "rewards": ("Unscored", "reward"),
+    "rewards": ("Excluded", "Score", "Unscored", "reward"),
     "spaces": ("Unicode",),
     "taskset": ("JsonlTaskset", "ListTaskset", "ParquetTaskset", "ProceduralTaskset", "Task", "Taskset"),
     "tools": ("tool",),

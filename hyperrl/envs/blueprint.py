@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hyperrl.envs.injection import EPISODE_NAMES, START_NAMES, Injected, inject
+from hyperrl.envs.injection import EPISODE_NAMES, GROUP_NAMES, START_NAMES, Injected, inject
 from hyperrl.envs.rewards import Reward
 from hyperrl.envs.tools import Tool
-from hyperrl.errors import EnvError, RewardDefinitionError, ToolDefinitionError
+from hyperrl.errors import ConfigError, EnvError, RewardDefinitionError, ToolDefinitionError, nearest
 
 __all__ = ["Blueprint", "read_blueprint"]
 
@@ -23,7 +23,9 @@ class Blueprint:
     Attributes:
         start: makes the first observation.
         reply: answers an action, where the class has one.
-        rewards: each reward with how to call it, in the order of definition.
+        rewards: the rewards of an episode's end, each with how to call it, in the order of definition.
+        step_rewards: those of every step.
+        group_rewards: those of a whole group.
         tools: the tools by name, in the order of definition.
         suspends: some part waits for something, so that an event loop is needed.
         takes_options: some part asks for the options of the reset.
@@ -32,9 +34,35 @@ class Blueprint:
     start: Injected
     reply: Injected | None
     rewards: tuple[tuple[Reward, Injected], ...]
+    step_rewards: tuple[tuple[Reward, Injected], ...]
+    group_rewards: tuple[tuple[Reward, Injected], ...]
     tools: dict[str, Tool]
     suspends: bool
     takes_options: bool
+
+    @property
+    def reward_names(self) -> list[str]:
+        """The names of all rewards."""
+        return [part.name for part, _ in (*self.rewards, *self.step_rewards, *self.group_rewards)]
+
+    def check_options(self, owner: str, options: Mapping[str, Any]) -> None:
+        """Refuse reset options that no part of the class ``owner`` asks for. Raises ConfigError."""
+        strangers = sorted(options.keys() - {"task"}, key=str)
+        if strangers and not self.takes_options:
+            raise ConfigError(
+                f"{owner} has no reset option {strangers[0]!r}, only 'task'."
+                f"{nearest(str(strangers[0]), ['task'])}"
+            )
+
+    def check_weights(self, owner: str, weights: Mapping[str, float]) -> None:
+        """Refuse weights of rewards that the class ``owner`` does not have. Raises ConfigError."""
+        names = self.reward_names
+        for name in weights:
+            if name not in names and name.partition("/")[0] not in names:
+                raise ConfigError(
+                    f"{owner}.reward_weights names {name!r}, but the rewards are {names}."
+                    f"{nearest(name, names)}"
+                )
 
 
 def read_blueprint(cls: type, *, silent_reply: Callable[..., Any]) -> Blueprint:
@@ -54,11 +82,13 @@ def read_blueprint(cls: type, *, silent_reply: Callable[..., Any]) -> Blueprint:
     _check_names(cls, [part.name for part, _ in rewards], RewardDefinitionError)
     tools = _parts(cls, Tool)
     _check_names(cls, [part.name for part in tools], ToolDefinitionError)
-    injected = [start, *([reply] if reply else []), *(call for _, call in rewards)]
+    injected = [start, *([reply] if reply else []), *(call for part, call in rewards if part.at != "group")]
     return Blueprint(
         start=start,
         reply=reply,
-        rewards=rewards,
+        rewards=tuple(pair for pair in rewards if pair[0].at == "end"),
+        step_rewards=tuple(pair for pair in rewards if pair[0].at == "step"),
+        group_rewards=tuple(pair for pair in rewards if pair[0].at == "group"),
         tools={part.name: part for part in tools},
         suspends=any(part.is_async for part in injected) or any(part.suspends for part in tools),
         takes_options=any("options" in part.names for part in injected),
@@ -67,7 +97,8 @@ def read_blueprint(cls: type, *, silent_reply: Callable[..., Any]) -> Blueprint:
 
 def _inject_reward(cls: type, part: Reward) -> Injected:
     where = f"reward {part.name!r} of {cls.__name__}"
-    return inject(part.function, EPISODE_NAMES, where=where, error=RewardDefinitionError)
+    names = GROUP_NAMES if part.at == "group" else EPISODE_NAMES
+    return inject(part.function, names, where=where, error=RewardDefinitionError)
 
 
 def _parts(cls: type, kind: type[K]) -> list[K]:

@@ -7,12 +7,10 @@ something runs on the process's background loop.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -20,18 +18,20 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from hyperrl.envs.blueprint import Blueprint, read_blueprint
-from hyperrl.envs.driving import being_cancelled, drive_in_place, drive_on_loop, in_event_loop
+from hyperrl.envs.driving import drive_in_place, drive_on_loop, in_event_loop
 from hyperrl.envs.episode import Episode
 from hyperrl.envs.messages import Observation, as_messages
 from hyperrl.envs.outcome import Outcome
+from hyperrl.envs.played import PlayedGroup
 from hyperrl.envs.rewards import Reward
+from hyperrl.envs.scoring import Rewards, score_episode, score_members
 from hyperrl.envs.spaces import Unicode
 from hyperrl.envs.taskset import ListTaskset, Task, Taskset, find_task
 from hyperrl.envs.tool_turn import choose_tools, run_calls, tool_messages, unrun_records
 from hyperrl.envs.tools import Tool
 from hyperrl.errors import ConfigError, EnvError, nearest
 from hyperrl.sampling import Message, ToolCall, ToolSchema
-from hyperrl.trajectory import RewardTerm, ToolRecord
+from hyperrl.trajectory import RewardTerm, ToolRecord, Trajectory
 
 if TYPE_CHECKING:
     from hyperrl.envs.sandbox.base import Sandbox
@@ -59,6 +59,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     ``messages``              the whole conversation, as chat messages
     ``turn``                  position of the last action, from 0
     ``stop_reason``           why the sampler stopped
+    ``tool_records``          the tool calls of the last action and what came of them
     ========================  ============================================================
 
     (``start`` may ask for the first three.) An episode goes on while an action holds tool calls or
@@ -271,7 +272,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         """
         self._pause()
         try:
-            return await self._score(self._playing)
+            return await self._score(self._playing, self._blueprint.rewards)
         finally:
             await self._playing.release()
 
@@ -295,6 +296,22 @@ class TextEnv(gymnasium.Env[str, str], ABC):
                 )
             self._drive(self.aclose_episode())
         super().close()
+
+    @property
+    def scores_groups(self) -> bool:
+        """Whether the class has a ``@reward(at="group")``."""
+        return bool(self._blueprint.group_rewards)
+
+    async def ascore_group(
+        self, task: Task, trajectories: Sequence[Trajectory]
+    ) -> list[tuple[RewardTerm, ...]]:
+        """Return what the rewards of a group give to each of ``trajectories``, which all played ``task``.
+
+        Needs no reset, and leaves an episode that is played meanwhile alone.
+        """
+        group = PlayedGroup(task=task, trajectories=tuple(trajectories))
+        rewards = self._blueprint.group_rewards
+        return await score_members(self, rewards, group, len(trajectories), self.reward_weights)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -342,8 +359,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         super().reset(seed=seed)
         self._ending = False
         options = dict(options or {})
-        self._check_options(options)
-        self._check_weights()
+        self._blueprint.check_options(type(self).__name__, options)
+        self._blueprint.check_weights(type(self).__name__, self.reward_weights)
         episode = Episode(self._pick_task(options.get("task")), self.np_random, options)
         self._episode, self._offered = episode, None
         start = self._blueprint.start
@@ -379,7 +396,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         calls = episode.read_calls() if self._offered else ()
         episode.keep_action()
         if episode.cut:
-            return await self._end(episode, unrun_records(calls))
+            episode.tool_records = unrun_records(calls)
+            return await self._end(episode, episode.tool_records)
         if calls:
             return await self._run_tools(episode, calls)
         return await self._answer(episode)
@@ -396,16 +414,16 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         observation = Observation.from_messages(as_messages(said, f"{type(self).__name__}.reply"))
         if self._ending:
             return await self._end(episode, observation=observation)
-        return self._go_on(episode, "reply", observation)
+        return await self._go_on(episode, "reply", observation)
 
     async def _run_tools(self, episode: Episode, calls: tuple[ToolCall, ...]) -> Outcome:
-        records = await run_calls(calls, self._offered or {}, self)
+        records = episode.tool_records = await run_calls(calls, self._offered or {}, self)
         observation = Observation.from_messages(tool_messages(records))
         if self._ending:
             return await self._end(episode, records, observation)
-        return self._go_on(episode, "tools", observation, records)
+        return await self._go_on(episode, "tools", observation, records)
 
-    def _go_on(
+    async def _go_on(
         self,
         episode: Episode,
         kind: Literal["tools", "reply"],
@@ -413,8 +431,16 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         records: tuple[ToolRecord, ...] = (),
     ) -> Outcome:
         episode.hear(observation)
+        rewards = self._blueprint.step_rewards
+        terms = await self._score(episode, rewards) if rewards else ()
         self._live = self._live or episode is self._episode  # a reset meanwhile has begun another episode
-        return Outcome(kind=kind, observation=observation, task_id=episode.task.task_id, tool_records=records)
+        return Outcome(
+            kind=kind,
+            observation=observation,
+            task_id=episode.task.task_id,
+            reward_terms=terms,
+            tool_records=records,
+        )
 
     async def _end(
         self,
@@ -431,24 +457,14 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             observation=observation,
             task_id=episode.task.task_id,
             terminated=True,
-            reward_terms=await self._score(episode),
+            reward_terms=await self._score(
+                episode, (*self._blueprint.step_rewards, *self._blueprint.rewards)
+            ),
             tool_records=records,
         )
 
-    async def _score(self, episode: Episode) -> tuple[RewardTerm, ...]:
-        terms: list[RewardTerm] = []
-        for reward, injected in self._blueprint.rewards:
-            try:
-                value = injected.call(self, episode)
-                if injected.is_async:
-                    value = await reward.settle(value)
-                terms.extend(reward.terms(value))
-            except (Exception, SystemExit, asyncio.CancelledError) as error:  # unscored, never 0
-                if isinstance(error, asyncio.CancelledError) and being_cancelled():
-                    raise
-                terms.extend(reward.failed(error))
-        weights = self.reward_weights
-        return tuple(replace(t, weight=weights[t.name]) if t.name in weights else t for t in terms)
+    async def _score(self, episode: Episode, rewards: Rewards) -> tuple[RewardTerm, ...]:
+        return await score_episode(self, rewards, episode, self.reward_weights)
 
     @property
     def _playing(self) -> Episode:
@@ -461,23 +477,6 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         if not self._live:
             raise ResetNeeded("the episode has ended (or failed, or another step is running); call reset")
         self._live = False
-
-    def _check_options(self, options: Mapping[str, Any]) -> None:
-        strangers = sorted(options.keys() - {"task"}, key=str)
-        if strangers and not self._blueprint.takes_options:
-            raise ConfigError(
-                f"{type(self).__name__} has no reset option {strangers[0]!r}, only 'task'."
-                f"{nearest(str(strangers[0]), ['task'])}"
-            )
-
-    def _check_weights(self) -> None:
-        names = [reward.name for reward, _ in self._blueprint.rewards]
-        for name in self.reward_weights:
-            if name not in names and name.partition("/")[0] not in names:
-                raise ConfigError(
-                    f"{type(self).__name__}.reward_weights names {name!r}, but the rewards are {names}."
-                    f"{nearest(name, names)}"
-                )
 
     def _pick_task(self, wanted: object) -> Task:
         # Always draw: the same seed then gives the same episode, however its task was named.

@@ -17,7 +17,7 @@ from hyperrl.envs.taskset import Task
 from hyperrl.envs.tool_calls import parse_tool_calls
 from hyperrl.errors import EnvError
 from hyperrl.sampling import Message, ToolCall
-from hyperrl.trajectory import StopReason
+from hyperrl.trajectory import StopReason, ToolRecord
 
 __all__ = ["Episode"]
 
@@ -36,6 +36,7 @@ class Episode:
         action: the last action; empty before the first.
         turn: position of the last action in the episode, from 0; -1 before the first.
         stop_reason: why the sampler stopped.
+        tool_records: the tool calls of the last action and what came of them.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Episode:
         "rng",
         "stop_reason",
         "task",
+        "tool_records",
         "turn",
     )
 
@@ -59,6 +61,7 @@ class Episode:
         self.action: str = ""
         self.turn = -1
         self.stop_reason = StopReason.STOP
+        self.tool_records: tuple[ToolRecord, ...] = ()
         self._answer: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
         self._over = False
@@ -100,6 +103,7 @@ class Episode:
         """Take note of an action."""
         self.action = action
         self.turn += 1
+        self.tool_records = ()
         self._calls = ()
         if isinstance(action, Action):
             self._answer = action.content

@@ -10,13 +10,19 @@ from typing import Any
 
 from hyperrl.errors import EnvError, nearest
 
-__all__ = ["EPISODE_NAMES", "START_NAMES", "Injected", "inject"]
+__all__ = ["EPISODE_NAMES", "GROUP_NAMES", "PLAYED_NAMES", "START_NAMES", "Injected", "inject"]
 
 START_NAMES = ("task", "rng", "options")
 """What ``start`` may ask for."""
 
-EPISODE_NAMES = (*START_NAMES, "action", "answer", "messages", "turn", "stop_reason")
+EPISODE_NAMES = (*START_NAMES, "action", "answer", "messages", "turn", "stop_reason", "tool_records")
 """What ``reply`` and rewards may ask for."""
+
+GROUP_NAMES = ("task", "answers", "trajectories")
+"""What a reward of a group may ask for."""
+
+PLAYED_NAMES = ("task", "answer", "action", "messages", "turn", "stop_reason", "tool_records", "trajectory")
+"""What a reward may ask for that acts after the episode, outside its environment."""
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hyperrl.envs.messages import Observation
-from hyperrl.trajectory import RewardTerm, ToolRecord
+from hyperrl.trajectory import EXCLUDED, RewardTerm, ToolRecord
 
 __all__ = ["Outcome"]
 
@@ -35,13 +35,13 @@ class Outcome:
 
     @property
     def unscored(self) -> dict[str, str]:
-        """Why terms that count have no score, by name; empty where all have one."""
+        """Why terms that count, or exclude the episode, have no score, by name; empty where all have one."""
         if self.terminated and not self.reward_terms:
             return {"": "the environment has no reward"}
         return {
             term.name: f"{term.error.kind}: {term.error.reason}" if term.error else "unscored"
             for term in self.reward_terms
-            if term.score is None and term.weight != 0
+            if term.score is None and (term.weight != 0 or (term.error and term.error.kind == EXCLUDED))
         }
 
     @property
@@ -56,13 +56,16 @@ class Outcome:
         """A new dictionary at each call, the same for the same episode: no clocks, no identities.
 
         ``task_id`` after a reset; ``tool_calls`` (name and status of each) where there were some;
-        ``reward_terms`` (scores by name) and ``unscored`` (reasons by name) where there are some.
+        ``reward_terms`` (scores by name), ``causes`` (of scores, by name) and ``unscored`` (reasons by
+        name) where there are some.
         """
         info: dict[str, Any] = {"task_id": self.task_id} if self.kind == "reset" else {}
         if self.tool_records:
             info["tool_calls"] = tuple((record.name, record.status) for record in self.tool_records)
         if self.reward_terms:
             info["reward_terms"] = {t.name: t.score for t in self.reward_terms if t.score is not None}
+        if causes := {t.name: t.cause for t in self.reward_terms if t.cause is not None}:
+            info["causes"] = causes
         if unscored := self.unscored:
             info["unscored"] = unscored
         return info

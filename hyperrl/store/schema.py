@@ -84,6 +84,7 @@ _REWARD_TERM = Struct(
         Column("weight", _REAL),
         Column("turn", _INTEGER),
         Column("error", _FAILURE),
+        Column("cause", _TEXT),
     ),
 )
 

@@ -109,6 +109,10 @@ class EnvConfig(Section):
     """Split that training draws tasks from."""
     program: str = "turn_loop"
     """Agent program that plays: a registered name or a dotted path to your own."""
+    scorers: list[str] = Field(default_factory=list)
+    """Dotted paths to what scores after the episode: functions with ``@reward``, judges, reward models."""
+    scorer_timeout_s: Positive = 300.0
+    """Seconds that one scorer may take for one group; then its term is unscored."""
 
 
 class RolloutConfig(Section):

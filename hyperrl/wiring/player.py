@@ -10,6 +10,7 @@ from hyperrl.agents.base import load_program
 from hyperrl.agents.recorder import PolicySeat
 from hyperrl.agents.rendering import Renderer
 from hyperrl.agents.rollout import EnvPool, EpisodePlan, RolloutLimits, RolloutSettings, play_groups
+from hyperrl.agents.scorers import load_scorer
 from hyperrl.sampling import EpisodeKey, Sampler, SamplingParams
 from hyperrl.train.config import TrainConfig
 from hyperrl.trajectory import Group, GroupId, Trajectory
@@ -48,6 +49,7 @@ class Player:
         self._sampler = sampler
         self._renderer = renderer
         self._program = load_program(config.env.program)
+        self._scorers = [load_scorer(path) for path in config.env.scorers]
         self._envs = EnvPool()
         self._limits = RolloutLimits(
             max_turns=config.rollout.max_turns,
@@ -100,6 +102,8 @@ class Player:
             seats={"main": PolicySeat(sampler=self._sampler, renderer=self._renderer, params=params)},
             program=self._program,
             limits=self._limits,
+            scorers=self._scorers,
+            scorer_timeout_s=self._config.env.scorer_timeout_s,
         )
         work = play_groups(
             plans,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hyperrl.agents.base import load_program
 from hyperrl.agents.rendering import Renderer, load_renderer
+from hyperrl.agents.scorers import load_scorer
 from hyperrl.envs.core import TextEnv
 from hyperrl.envs.registration import load_entry_points, make_env
 from hyperrl.errors import ConfigError, DataError
@@ -80,6 +81,8 @@ def check_playable(config: TrainConfig, *, model: Path, split: str) -> Playable:
     """
     load_entry_points()
     load_program(config.env.program)
+    for path in config.env.scorers:
+        load_scorer(path)
     resolve_device(config.model.device)
     info = load_model_info(model)
     renderer = load_renderer(model)

@@ -24,7 +24,7 @@ from hyperrl.train.config import AlgorithmConfig
 from hyperrl.train.losses import token_weights
 from hyperrl.train.metrics import summarise
 from hyperrl.train.statistics import describe_play
-from hyperrl.trajectory import Group, Trajectory
+from hyperrl.trajectory import EXCLUDED, Group, Trajectory
 
 __all__ = ["Grpo"]
 
@@ -107,6 +107,8 @@ def _keep(groups: Sequence[Group], config: AlgorithmConfig) -> _Kept:
 def _why_excluded(trajectory: Trajectory) -> str:
     if trajectory.failure is not None and trajectory.failure.exclude:
         return trajectory.failure.kind
+    if trajectory.excluded is not None:
+        return EXCLUDED
     errors = (term.error for term in trajectory.reward_terms if term.weight != 0)
     return next((error.kind for error in errors if error is not None), "unscored")
 

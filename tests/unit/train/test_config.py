@@ -25,6 +25,8 @@ env.id
 env.kwargs
 env.train_split
 env.program
+env.scorers
+env.scorer_timeout_s
 rollout.groups
 rollout.group_size
 rollout.max_turns

@@ -1,0 +1,71 @@
+"""Running rewards: what they return, raise or leave undone becomes terms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hyperrl.envs.driving import being_cancelled
+from hyperrl.envs.injection import Injected
+from hyperrl.envs.rewards import Reward
+from hyperrl.trajectory import RewardTerm
+
+__all__ = ["Rewards", "score_episode", "score_members"]
+
+Rewards = Sequence[tuple[Reward, Injected]]
+"""Rewards, each with how to call it."""
+
+
+async def score_episode(
+    env: object, rewards: Rewards, episode: object, weights: Mapping[str, float]
+) -> tuple[RewardTerm, ...]:
+    """Return the terms of one episode.
+
+    Args:
+        env: what the rewards take as ``self``.
+        rewards: what is asked, in this order.
+        episode: has what they ask for as attributes.
+        weights: weights by term name that replace the rewards' own.
+    """
+    terms: list[RewardTerm] = []
+    for reward, injected in rewards:
+        try:
+            terms.extend(reward.terms(await _ask(env, reward, injected, episode)))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # unscored, never 0
+            if isinstance(error, asyncio.CancelledError) and being_cancelled():
+                raise
+            terms.extend(reward.failed(error))
+    return _weighted(terms, weights)
+
+
+async def score_members(
+    env: object, rewards: Rewards, group: object, count: int, weights: Mapping[str, float]
+) -> list[tuple[RewardTerm, ...]]:
+    """Return the terms of each of the ``count`` members of a group; arguments as above.
+
+    Each reward gives every member its terms or leaves every member unscored: none is ever given those
+    of another.
+    """
+    members: list[list[RewardTerm]] = [[] for _ in range(count)]
+    for reward, injected in rewards:
+        try:
+            found = reward.member_terms(await _ask(env, reward, injected, group), count)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # unscored, never 0
+            if isinstance(error, asyncio.CancelledError) and being_cancelled():
+                raise
+            found = [reward.failed(error)] * count
+        for terms, more in zip(members, found, strict=True):
+            terms.extend(more)
+    return [_weighted(terms, weights) for terms in members]
+
+
+async def _ask(env: object, reward: Reward, injected: Injected, source: object) -> object:
+    value = injected.call(env, source)
+    return await reward.settle(value) if injected.is_async else value
+
+
+def _weighted(terms: Sequence[RewardTerm], weights: Mapping[str, float]) -> tuple[RewardTerm, ...]:
+    if not weights:
+        return tuple(terms)
+    return tuple(replace(t, weight=weights[t.name]) if t.name in weights else t for t in terms)
