@@ -197,6 +197,7 @@ class Reply:
         stop_reason: why it ended; calls of an action cut by ``length`` are never executed.
         action_ids: the sampled ids; empty for a remote endpoint.
         turn: index of the recorded turn; ``None`` for a remote endpoint.
+        usage: tokens read and sampled, as a remote endpoint reports them; ``None`` where nobody says.
     """
 
     message: Message
@@ -205,6 +206,7 @@ class Reply:
     stop_reason: StopReason = StopReason.STOP
     action_ids: tuple[int, ...] = ()
     turn: int | None = None
+    usage: tuple[int, int] | None = None
 
 
 @runtime_checkable

@@ -66,6 +66,7 @@ class RecordedTurn:
             -1 if it was not sampled here.
         bound: the limit that would cut its action.
         reply_message: the very object that the program was given.
+        usage: tokens read and sampled as an endpoint reports them; set where ``logprobs_start`` is -1.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class RecordedTurn:
         "temperature",
         "text",
         "tool_calls",
+        "usage",
         "use",
     )
 
@@ -104,6 +106,7 @@ class RecordedTurn:
     temperature: float
     text: str
     tool_calls: tuple[ToolCall, ...]
+    usage: tuple[int, int] | None
     use: TurnUse
 
     @property

@@ -15,7 +15,7 @@ import asyncio
 import dataclasses
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -81,9 +81,18 @@ class PolicySeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSeat:
-    """A seat answered by a policy without tokens: for evaluation and play, never for learning."""
+    """A seat answered by a policy without tokens: for evaluation and play, never for learning.
 
-    policy: ChatPolicy
+    Attributes:
+        policy: answers; or a function from the key of an episode to what answers it, for policies that
+            draw or keep something of their own in each.
+    """
+
+    policy: ChatPolicy | Callable[[EpisodeKey], ChatPolicy]
+
+    def open(self, key: EpisodeKey) -> ChatPolicy:
+        """Return what answers an episode."""
+        return self.policy if isinstance(self.policy, ChatPolicy) else self.policy(key)
 
 
 Seat = PolicySeat | RemoteSeat
@@ -126,6 +135,7 @@ class Recorder:
         self._seats = seats
         self._single_root = single_root
         self._ordinals: dict[str, int] = dict.fromkeys(seats, 0)
+        self._remote: dict[str, ChatPolicy] = {}
         self._closed = False
 
     def policy(self, seat: str = "main", *, use: TurnUse = "train") -> RecordedPolicy:
@@ -181,7 +191,9 @@ class Recorder:
         seat = self._seats[seat_name]
         turn = self._open(seat_name, use, asked, tools)
         if isinstance(seat, RemoteSeat):
-            reply = await seat.policy.respond(messages, tools)
+            if seat_name not in self._remote:
+                self._remote[seat_name] = seat.open(self._key)
+            reply = await self._remote[seat_name].respond(messages, tools)
             self._check_open()
             return self._record_remote(turn, reply)
         prompt = tuple(turn.conversation.ids.tolist())
@@ -277,6 +289,7 @@ class Recorder:
         turn_index = len(self.forest.turns)
         reply = dataclasses.replace(reply, turn=turn_index, action_ids=(), stop_reason=stop_reason)
         turn.logprobs_start, turn.temperature, turn.bound = -1, 1.0, TruncationReason.MAX_TOKENS
+        turn.usage = reply.usage
         self._add(turn, reply)
         return reply
 

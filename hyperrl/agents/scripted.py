@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hyperrl.agents.conversation import assistant_message
+from hyperrl.envs.baseline import Player
 from hyperrl.envs.tool_calls import parse_tool_calls
 from hyperrl.errors import ContextOverflowError, SamplingError
-from hyperrl.sampling import Completion, Message, Reply, RequestKey, SamplingParams, ToolSchema
+from hyperrl.sampling import (
+    Completion,
+    EpisodeKey,
+    Message,
+    Reply,
+    RequestKey,
+    SamplingParams,
+    ToolSchema,
+    request_seed,
+)
 from hyperrl.trajectory import StopReason
 
 if TYPE_CHECKING:
     from hyperrl.agents.rendering import Renderer
 
-__all__ = ["ScriptedPolicy", "ScriptedSampler"]
+__all__ = ["FunctionPolicy", "ScriptedPolicy", "ScriptedSampler"]
 
 PromptScript = Callable[[str, RequestKey], str]
 MessageScript = Callable[[Sequence[Message], Sequence[ToolSchema]], str]
@@ -106,6 +119,43 @@ class ScriptedPolicy:
         answered = sum(message.get("role") == "assistant" for message in messages)
         text = self._script(messages, tools) if callable(self._script) else _pick(self._script, answered)
         parts = parse_tool_calls(text, id_prefix=f"call_{answered}_")
+        return Reply(message=assistant_message(parts), text=text, tool_calls=parts.tool_calls)
+
+
+class FunctionPolicy:
+    """A chat policy without tokens: a player's function and the draws of one episode.
+
+    Requests draw from generators of their own, seeded as a sampler's are, so an episode is the same
+    wherever and whenever it is played.
+
+    Args:
+        player: from the conversation and a generator to the text of the action; plain or ``async``.
+        run_seed: seed of the run.
+        key: the episode.
+        seat: the seat that it answers for.
+    """
+
+    def __init__(self, player: Player, *, run_seed: int, key: EpisodeKey, seat: str = "main") -> None:
+        self._player = player
+        self._run_seed = run_seed
+        self._key = key
+        self._seat = seat
+        self._ordinal = 0
+
+    async def respond(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> Reply:  # noqa: ARG002  (a player knows its tools)
+        """Answer as the player does.
+
+        Raises:
+            SamplingError: what it returned is no text.
+        """
+        request = RequestKey(*self._key, self._seat, self._ordinal)
+        self._ordinal += 1
+        rng = np.random.default_rng(request_seed(self._run_seed, request))
+        said = self._player([dict(message) for message in messages], rng)
+        text = await said if inspect.isawaitable(said) else said
+        if not isinstance(text, str):
+            raise SamplingError(f"a scripted player must return a str, got {type(text).__name__}")
+        parts = parse_tool_calls(text, id_prefix=f"call_{self._ordinal}")
         return Reply(message=assistant_message(parts), text=text, tool_calls=parts.tool_calls)
 
 

@@ -93,7 +93,8 @@ def compute_metrics(
 
     ``turns``, ``steps``; ``context_tokens`` and ``action_tokens``; ``tool_calls`` and
     ``tool_calls_<status>``; ``new_root_rate``: roots after a seat's first, per turn, and
-    ``new_roots_<reason>``.
+    ``new_roots_<reason>``; ``endpoint_prompt_tokens`` and ``endpoint_completion_tokens`` where an endpoint
+    reports them.
     """
     extra = {reason: count for reason, count in roots.items() if reason != "first"}
     metrics: dict[str, float] = {
@@ -107,6 +108,10 @@ def compute_metrics(
     metrics["tool_calls"] = statuses.total()
     metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
     metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
+    reported = [turn.usage for turn in turns if turn.logprobs_start < 0 and turn.usage is not None]
+    if reported:
+        metrics["endpoint_prompt_tokens"] = sum(prompt for prompt, _ in reported)
+        metrics["endpoint_completion_tokens"] = sum(completion for _, completion in reported)
     return metrics
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "CallBody",
     "ParsedText",
     "parse_action_bytes",
+    "parse_arguments",
     "parse_call_body",
     "parse_tool_calls",
 ]
@@ -140,6 +141,31 @@ def parse_call_body(text: str) -> list[CallBody]:
     if isinstance(value, list) and value:
         return [_call(item, (*repairs, "list_of_calls")) for item in value]
     return [_call(value, repairs)]
+
+
+def parse_arguments(name: object, arguments: object) -> CallBody:
+    """Read a call whose name and arguments an endpoint has taken apart already; never raises.
+
+    Args:
+        name: the tool's name, as it came.
+        arguments: JSON text, as chat-completions has it, or an object, as some servers send.
+    """
+    if not isinstance(name, str) or not name.strip():
+        return CallBody(status="missing_name")
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        return CallBody(name=name, arguments={}, status="ok", repairs=("missing_arguments",))
+    repairs: tuple[str, ...] = ()
+    try:
+        value = arguments
+        for nested in range(2):
+            if isinstance(value, str):
+                value, more = _load(value)
+                repairs += (*(("double_encoded",) if nested else ()), *more)
+    except ValueError:
+        return CallBody(name=name, status="invalid_json")
+    if not isinstance(value, dict):
+        return CallBody(name=name, status="malformed", repairs=repairs)
+    return CallBody(name=name, arguments=value, status="ok", repairs=repairs)
 
 
 def _tool_calls(

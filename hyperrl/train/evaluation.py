@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hyperrl.train.estimates import wilson_interval
 from hyperrl.trajectory import Trajectory
 
 __all__ = ["Evaluation", "SuccessRate", "compute_success_rate"]
-
-_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +36,7 @@ class SuccessRate:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the rate (Wilson, 1927); NaN where nothing was scored."""
-        n = self.scored
-        if not n:
-            return math.nan, math.nan
-        p, z = self.rate, _Z95
-        centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-        half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))
+        return wilson_interval(self.rate, self.scored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,15 +38,20 @@ class GoldScript:
         Raises:
             ConfigError: the environment has no gold answer for the task, or fewer actions than asked for.
         """
-        actions = self._known.get(key.group_id)
-        if actions is None:
-            actions = self._known[key.group_id] = self._ask(key.group_id)
+        actions = self.actions(key.group_id)
         if key.ordinal >= len(actions):
             raise ConfigError(
                 f"the gold of task {self._picks[key.group_id]} has {len(actions)} actions, and the"
                 " environment goes on after them; mend its gold()"
             )
         return actions[key.ordinal]
+
+    def actions(self, group_id: GroupId) -> Sequence[str]:
+        """Return the gold actions of a group's task. Raises ConfigError where it has none."""
+        known = self._known.get(group_id)
+        if known is None:
+            known = self._known[group_id] = self._ask(group_id)
+        return known
 
     def _ask(self, group_id: GroupId) -> Sequence[str]:
         index = self._picks[group_id]
