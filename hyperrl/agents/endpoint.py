@@ -95,7 +95,9 @@ class EndpointPolicy:
         fields = self._fields(seed)
         answer = await self._ask(wire, tools, fields)
         if answer.finish_reason == "content_filter":
-            raise EpisodeError("content_filter", f"{self.endpoint.base_url} withheld the answer (content_filter)")
+            raise EpisodeError(
+                "content_filter", f"{self.endpoint.base_url} withheld the answer (content_filter)"
+            )
         return _read(answer, messages, tools)
 
     def for_episode(self, key: EpisodeKey, run_seed: int) -> _SeededPolicy:

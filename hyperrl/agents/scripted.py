@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hyperrl.agents.conversation import assistant_message
-from hyperrl.envs.baseline import Player
+from hyperrl.envs.baseline import ScriptedPlayer
 from hyperrl.envs.tool_calls import parse_tool_calls
 from hyperrl.errors import ContextOverflowError, SamplingError
 from hyperrl.sampling import (
@@ -135,7 +135,7 @@ class FunctionPolicy:
         seat: the seat that it answers for.
     """
 
-    def __init__(self, player: Player, *, run_seed: int, key: EpisodeKey, seat: str = "main") -> None:
+    def __init__(self, player: ScriptedPlayer, *, run_seed: int, key: EpisodeKey, seat: str = "main") -> None:
         self._player = player
         self._run_seed = run_seed
         self._key = key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hyperrl.cli import check, envs, grade, models, play, training
+from hyperrl.cli import check, envs, evaluate, grade, models, play, training
 
 __all__ = ["app"]
 
@@ -20,7 +20,7 @@ app.command("envs")(envs.list_envs)
 app.command("check")(check.check)
 app.command("grade")(grade.grade)
 app.command("rollout")(play.rollout)
-app.command("eval")(play.evaluate)
+app.command("eval")(evaluate.evaluate)
 app.command("sft")(training.sft)
 app.command("train")(training.train)
 app.add_typer(models.app, name="models")

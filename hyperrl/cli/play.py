@@ -1,9 +1,8 @@
-"""``hyperrl eval`` and ``hyperrl rollout``: play with a model directory as it is."""
+"""``hyperrl rollout``: play with a model directory as it is."""
 
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,35 +14,11 @@ from hyperrl.cli.options import ConfigPath, Overrides, require_training
 if TYPE_CHECKING:
     from hyperrl.train.config import TrainConfig
 
-__all__ = ["evaluate", "rollout"]
+__all__ = ["rollout"]
 
 ModelPath = Annotated[
     Path | None, typer.Option("--model", help="Model directory; the default is model.path of the config.")
 ]
-
-
-def evaluate(
-    config: ConfigPath,
-    set_: Overrides = None,
-    model: ModelPath = None,
-    as_json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
-) -> None:
-    """Measure held-out success of a model, sampled and greedy.
-
-    Example: hyperrl eval configs/quickstart.yaml --model runs/quickstart/model
-    """
-    require_training()
-    from hyperrl.cli.report import print_evaluation
-    from hyperrl.wiring.saved_model import evaluate_model
-
-    loaded = _load(config, set_, model)
-    with shown() as display:
-        evaluation = evaluate_model(loaded, display)
-    print_evaluation(evaluation)
-    if as_json:
-        metrics = evaluation.metrics()
-        finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        typer.echo(json.dumps(finite, allow_nan=False))
 
 
 def rollout(

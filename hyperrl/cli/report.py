@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,10 +13,12 @@ from rich.table import Table
 from hyperrl.trajectory import Event, Trajectory
 
 if TYPE_CHECKING:
+    from hyperrl.train.estimates import Estimate
     from hyperrl.train.evaluation import Evaluation, SuccessRate
+    from hyperrl.wiring.evaluation import EvalReport
     from hyperrl.wiring.training import RunOutcome
 
-__all__ = ["print_episode", "print_evaluation", "print_rollout", "print_summary"]
+__all__ = ["print_episode", "print_evaluation", "print_figures", "print_rollout", "print_summary"]
 
 
 def print_summary(outcome: RunOutcome) -> None:
@@ -48,6 +51,42 @@ def print_evaluation(evaluation: Evaluation) -> None:
         rate: SuccessRate = getattr(evaluation, name)
         table.add_row(name, _rate(rate), f"{rate.mean_reward:.3f}", str(rate.unscored))
     Console().print(table)
+
+
+def print_figures(report: EvalReport) -> None:
+    """Print the figures of an evaluation."""
+    figures, what = report.figures, report.what
+    samples, policy = what["samples"], what["policy"]
+    who = policy.get("name") or policy.get("model") or policy.get("path")
+    table = Table(title=f"{what['env']} {what['split']}: {who}, {what['tasks']} tasks x {samples}")
+    for heading in ("", "value", "95 % interval", "tasks"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    table.add_row(f"success (avg@{samples})", *_estimate(figures.success))
+    for k, estimate in figures.pass_at.items():
+        table.add_row(f"pass@{k}", *_estimate(estimate))
+    table.add_row("mean reward", *_estimate(figures.reward))
+    table.add_section()
+    resumed = f" ({report.resumed} from before)" if report.resumed else ""
+    table.add_row("episodes", f"{figures.episodes}{resumed}")
+    table.add_row("unscored, in no figure above", str(figures.episodes - figures.scored))
+    for title, counts in (
+        ("unscored", figures.unscored),
+        ("cut by", figures.truncated),
+        ("tool calls", figures.tool_calls),
+    ):
+        for kind, count in counts.items():
+            table.add_row(f"  {title} {kind}", str(count))
+    table.add_row("answers cut by the token limit", str(figures.clipped))
+    table.add_row("turns an episode", f"{figures.turns:.2f}")
+    if figures.completion_tokens:
+        table.add_row("tokens read", str(figures.prompt_tokens))
+        table.add_row("tokens sampled", str(figures.completion_tokens))
+    Console().print(table)
+
+
+def _estimate(estimate: Estimate) -> tuple[str, str, str]:
+    interval = "-" if math.isnan(estimate.low) else f"[{estimate.low:.3f}, {estimate.high:.3f}]"
+    return f"{estimate.mean:.3f}", interval, str(estimate.tasks)
 
 
 def print_rollout(trajectories: Sequence[Trajectory]) -> None:

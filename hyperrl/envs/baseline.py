@@ -20,15 +20,15 @@ from hyperrl.sampling import Message
 if TYPE_CHECKING:
     from hyperrl.envs.core import TextEnv
 
-__all__ = ["Player", "find_baseline"]
+__all__ = ["ScriptedPlayer", "find_baseline"]
 
-Player = Callable[[Sequence[Message], np.random.Generator], str | Awaitable[str]]
+ScriptedPlayer = Callable[[Sequence[Message], np.random.Generator], str | Awaitable[str]]
 """Answers a conversation: messages, oldest first, and a generator, to the text of an action."""
 
 NAME = "baseline"
 
 
-def find_baseline(env: TextEnv) -> Player:
+def find_baseline(env: TextEnv) -> ScriptedPlayer:
     """Return the scripted player of an environment.
 
     Raises:
@@ -38,7 +38,7 @@ def find_baseline(env: TextEnv) -> Player:
     for place in (module, module.rpartition(".")[0]):
         found = getattr(_module(place), NAME, None)
         if callable(found):
-            return cast(Player, found)
+            return cast(ScriptedPlayer, found)
     raise ConfigError(
         f"{type(env).__name__} comes with no scripted player: define 'def baseline(messages, rng)' in its"
         f" module {module!r} or in the package that holds it, or name another as 'module:function'"

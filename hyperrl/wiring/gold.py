@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hyperrl.agents.rendering import Renderer
 from hyperrl.agents.scripted import ScriptedSampler
 from hyperrl.envs.core import TextEnv
 from hyperrl.errors import ConfigError
 from hyperrl.sampling import RequestKey
 from hyperrl.trajectory import NOT_SAMPLED, GroupId, Trajectory, Turn
+
+if TYPE_CHECKING:
+    from hyperrl.agents.rendering import Renderer
 
 __all__ = ["GoldScript", "as_gold", "make_gold_sampler"]
 

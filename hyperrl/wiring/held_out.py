@@ -9,12 +9,9 @@ from hyperrl.train.config import TrainConfig
 from hyperrl.train.evaluation import Evaluation, SuccessRate, compute_success_rate
 from hyperrl.trajectory import Group, Trajectory
 from hyperrl.wiring.player import Player
-from hyperrl.wiring.task_order import TaskOrder, derive_seed
+from hyperrl.wiring.task_order import derive_seed, pick_held_out
 
 __all__ = ["HeldOut"]
-
-ORDER_SEED = 0
-"""The held-out tasks are the same for every run, so that runs can be compared."""
 
 
 class HeldOut:
@@ -42,7 +39,7 @@ class HeldOut:
     ) -> None:
         self._config = config
         self._player = player
-        self._picks = TaskOrder(tasks, seed=ORDER_SEED).take(min(config.evaluation.episodes, tasks))
+        self._picks = pick_held_out(tasks, config.evaluation.episodes)
         self._on_start = on_start
         self._on_episode = on_episode
 

@@ -13,6 +13,7 @@ from hyperrl.train.device import resolve_device, resolve_dtype
 from hyperrl.train.evaluation import Evaluation
 from hyperrl.train.models import load_model, named_weights
 from hyperrl.train.publication import Publisher
+from hyperrl.train.samplers import TorchSampler
 from hyperrl.trajectory import Group, Trajectory
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.held_out import HeldOut
@@ -23,7 +24,7 @@ from hyperrl.wiring.source import sampling_params
 from hyperrl.wiring.task_order import TaskOrder
 from hyperrl.wiring.training import make_sampler, open_player
 
-__all__ = ["evaluate_model", "roll_out"]
+__all__ = ["evaluate_model", "roll_out", "serve_saved"]
 
 
 def evaluate_model(config: TrainConfig, display: Display) -> Evaluation:
@@ -88,12 +89,16 @@ def _saved_policy(config: TrainConfig, checked: Playable) -> Iterator[Player]:
     """Yield a player whose sampler serves ``model.path`` as version 0."""
     sampler = make_sampler(config)
     with open_player(config, sampler, checked.renderer) as player:
-        model = load_model(
-            config.model.path,
-            dtype=resolve_dtype(config.model.dtype),
-            device=resolve_device(config.model.device),
-            attention=config.model.attention,
-        )
-        Publisher([sampler], bucket_bytes=config.sampler.bucket_bytes).publish(0, named_weights(model))
-        del model
+        serve_saved(config, sampler)
         yield player
+
+
+def serve_saved(config: TrainConfig, sampler: TorchSampler) -> None:
+    """Publish the weights of ``model.path`` as version 0."""
+    model = load_model(
+        config.model.path,
+        dtype=resolve_dtype(config.model.dtype),
+        device=resolve_device(config.model.device),
+        attention=config.model.attention,
+    )
+    Publisher([sampler], bucket_bytes=config.sampler.bucket_bytes).publish(0, named_weights(model))

@@ -9,7 +9,9 @@ import numpy as np
 from hyperrl.errors import DataError
 from hyperrl.trajectory import GroupId
 
-__all__ = ["TaskOrder", "derive_seed"]
+__all__ = ["TaskOrder", "derive_seed", "pick_held_out"]
+
+_HELD_OUT_SEED = 0
 
 
 class TaskOrder:
@@ -44,6 +46,17 @@ class TaskOrder:
             self._permutation = rng.permutation(self._size)
             self._epoch = epoch
         return (epoch, position), int(self._permutation[position])
+
+
+def pick_held_out(tasks: int, count: int) -> list[tuple[GroupId, int]]:
+    """Return group id and task index of at most ``count`` held-out tasks.
+
+    They are the same for every run and every policy, so that results can be compared.
+
+    Raises:
+        DataError: there is no task.
+    """
+    return TaskOrder(tasks, seed=_HELD_OUT_SEED).take(min(count, tasks))
 
 
 def derive_seed(seed: int, purpose: str) -> int:
