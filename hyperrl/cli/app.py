@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hyperrl.cli import check, envs, evaluate, grade, models, play, training
+from hyperrl.cli import check, envs, evaluate, grade, models, new, person, play, training
 
 __all__ = ["app"]
 
@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 app.command("envs")(envs.list_envs)
 app.command("check")(check.check)
+app.command("new")(new.new)
+app.command("play")(person.play_env)
 app.command("grade")(grade.grade)
 app.command("rollout")(play.rollout)
 app.command("eval")(evaluate.evaluate)

@@ -1,0 +1,184 @@
+"""An episode that a person plays: typed lines become actions, and the episode is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from hyperrl.envs.core import TextEnv
+from hyperrl.envs.outcome import Outcome
+from hyperrl.errors import ConfigError, nearest
+from hyperrl.sampling import ToolSchema
+from hyperrl.trajectory import RewardTerm
+
+__all__ = ["PersonEpisode", "describe_tool", "write_tool_call"]
+
+
+@dataclass(slots=True)
+class PersonEpisode:
+    """One episode, played action by action from code without an event loop.
+
+    Attributes:
+        env: what is played.
+        task: position or id of the task; ``None`` lets the seed draw one.
+        seed: of the reset.
+        turns: what was said and what came back, in order.
+        terms: the rewards of the episode, once it has ended.
+        ended: the environment ended it, or its turns are used up.
+        cut: it was ended by its limit of turns.
+    """
+
+    env: TextEnv
+    task: int | str | None = None
+    seed: int | None = None
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    terms: tuple[RewardTerm, ...] = ()
+    ended: bool = False
+    cut: bool = False
+    _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
+
+    def begin(self) -> Outcome:
+        """Reset the environment. Raises ConfigError for an unknown task."""
+        options = {} if self.task is None else {"task": self.task}
+        outcome = self._runner.run(self.env.areset(seed=self.seed, options=options))
+        self.turns.append({"observation": str(outcome.observation)})
+        return outcome
+
+    def act(self, action: str) -> Outcome:
+        """Take an action; score the episode where it ends."""
+        outcome = self._runner.run(self.env.astep(action))
+        self.turns.append(
+            {
+                "action": action,
+                "tools": [{"name": r.name, "status": r.status} for r in outcome.tool_records],
+                "observation": str(outcome.observation),
+            }
+        )
+        self.terms, self.ended = outcome.reward_terms, outcome.terminated
+        limit = self.env.max_episode_steps
+        if not self.ended and limit is not None and self.actions >= limit:
+            self.terms = self._runner.run(self.env.ascore())
+            self.ended = self.cut = True
+        return outcome
+
+    @property
+    def actions(self) -> int:
+        """How many actions were taken."""
+        return len(self.turns) - 1
+
+    def next_gold(self) -> str | None:
+        """Return the gold action of this turn; ``None`` where nobody knows it or it is used up."""
+        gold = self.env.gold(self.env.task)
+        known = [gold] if isinstance(gold, str) else list(gold or ())
+        return known[self.actions] if self.actions < len(known) else None
+
+    @property
+    def reward(self) -> float | None:
+        """Weighted sum of the terms; ``None`` while one that counts has no score."""
+        counted = [term for term in self.terms if term.weight != 0]
+        if not self.ended or not counted or any(term.score is None for term in counted):
+            return None
+        return sum(term.score * term.weight for term in counted if term.score is not None)
+
+    def transcript(self, env_id: str) -> dict[str, Any]:
+        """Return the episode for a JSON file."""
+        return {
+            "env": env_id,
+            "version": self.env.version,
+            "task_id": self.env.task.task_id,
+            "seed": self.seed,
+            "turns": self.turns,
+            "ended": self.ended,
+            "reward": self.reward,
+            "rewards": [
+                {
+                    "name": term.name,
+                    "score": term.score,
+                    "weight": term.weight,
+                    "cause": None if term.error is None else f"{term.error.kind}: {term.error.reason}",
+                }
+                for term in self.terms
+            ],
+        }
+
+    def close(self) -> None:
+        """Close the environment and the event loop."""
+        try:
+            self.env.close()
+        finally:
+            self._runner.close()
+
+
+def describe_tool(schema: ToolSchema) -> str:
+    """Return how to call a tool, and what it does, in a line or two."""
+    function = schema["function"]
+    parameters = function.get("parameters", {})
+    required = parameters.get("required", ())
+    parts = [
+        f"{name}={_kind(about)}" if name in required else f"[{name}={_kind(about)}]"
+        for name, about in parameters.get("properties", {}).items()
+    ]
+    lines = [" ".join(["/tool", function["name"], *parts]), f"    {function.get('description', '')}".rstrip()]
+    for name, about in parameters.get("properties", {}).items():
+        lines.append(f"    {name}: {about.get('description', '')}".rstrip())
+    return "\n".join(filter(None, lines))
+
+
+def write_tool_call(text: str, tools: Sequence[ToolSchema]) -> str:
+    """Return the action of a typed call such as ``count_boxes shelf=2``, as a policy would write it.
+
+    Values are read as YAML, those of text parameters as they stand; a tool with one parameter takes its
+    value without the name.
+
+    Raises:
+        ConfigError: there is no such tool, or the text cannot be read.
+    """
+    name, _, rest = text.strip().partition(" ")
+    known = {str(tool["function"]["name"]): tool["function"] for tool in tools}
+    if name not in known:
+        offered = f"only {', '.join(known)}" if known else "there are no tools here"
+        raise ConfigError(f"no tool {name!r}: {offered}.{nearest(name, known)}")
+    properties = known[name].get("parameters", {}).get("properties", {})
+    arguments = _read_arguments(rest.strip(), properties)
+    return (
+        f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"
+    )
+
+
+def _read_arguments(text: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    only = next(iter(properties)) if len(properties) == 1 else None
+    if only is not None and text and not text.startswith(f"{only}="):
+        return {only: _value(text, properties[only])}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"the arguments cannot be read: {error}") from error
+    arguments = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            names = ", ".join(f"{name}=..." for name in properties) or "none"
+            raise ConfigError(f"{word!r} must look like name=value; the arguments are {names}")
+        arguments[name] = _value(value, properties.get(name, {}))
+    return arguments
+
+
+def _value(text: str, about: Mapping[str, Any]) -> Any:
+    if about.get("type") == "string":
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _kind(about: Mapping[str, Any]) -> str:
+    if "enum" in about:
+        return "|".join(map(str, about["enum"]))
+    return str(about.get("type", "value"))
