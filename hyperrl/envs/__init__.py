@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from hyperrl.envs.checker import check_env_contract
     from hyperrl.envs.core import TextEnv
     from hyperrl.envs.endpoint import ChatAnswer, Endpoint
+    from hyperrl.envs.judge import Judge, RewardModel
     from hyperrl.envs.mcp_server import McpServer
     from hyperrl.envs.messages import Action, Observation
     from hyperrl.envs.outcome import Outcome
@@ -31,12 +32,14 @@ __all__ = [
     "Endpoint",
     "Excluded",
     "JsonlTaskset",
+    "Judge",
     "ListTaskset",
     "McpServer",
     "Observation",
     "Outcome",
     "ParquetTaskset",
     "ProceduralTaskset",
+    "RewardModel",
     "Score",
     "Task",
     "Taskset",
@@ -55,6 +58,7 @@ _HOMES = {
     "core": ("TextEnv",),
     "endpoint": ("ChatAnswer", "Endpoint"),
     "mcp_server": ("McpServer",),
+    "judge": ("Judge", "RewardModel"),
     "messages": ("Action", "Observation"),
     "outcome": ("Outcome",),
     "registration": ("env_ids", "make_env"),

@@ -5,6 +5,7 @@ from hyperrl.envs.grading.code import CodeTestResult, CodeVerdict, agrade_code, 
 from hyperrl.envs.grading.code_tests import CallTest, CodeTest, read_asserts, read_check
 from hyperrl.envs.grading.code_text import extract_code
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer, strip_reasoning
+from hyperrl.envs.grading.formats import has_tags, is_json, matches_pattern, share_of, tag_share
 from hyperrl.envs.grading.math import agrade_math, grade_math
 from hyperrl.envs.grading.qa import QaVerdict, grade_qa
 from hyperrl.envs.grading.reading import is_number
@@ -26,8 +27,13 @@ __all__ = [
     "grade_code",
     "grade_math",
     "grade_qa",
+    "has_tags",
+    "is_json",
     "is_number",
+    "matches_pattern",
     "read_asserts",
     "read_check",
+    "share_of",
     "strip_reasoning",
+    "tag_share",
 ]

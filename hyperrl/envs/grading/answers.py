@@ -15,6 +15,7 @@ from typing import Literal
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer
 from hyperrl.envs.grading.numbers import Quantity
 from hyperrl.envs.grading.reading import Answer, Collection, Named, read_answer
+from hyperrl.envs.rewards import Score
 
 __all__ = ["AnswerPolicy", "Verdict", "grade_answer"]
 
@@ -48,6 +49,11 @@ class Verdict:
     equal: bool
     extracted: str | None
     reason: str
+
+    @property
+    def score(self) -> Score:
+        """What a ``@reward`` returns for it: 1 or 0, which says so where no answer could be read."""
+        return Score(float(self.equal), cause=None if self.extracted is not None else "unparsed")
 
 
 _DEFAULT = AnswerPolicy()

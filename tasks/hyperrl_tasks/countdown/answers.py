@@ -27,11 +27,13 @@ class Judgement:
     """What an answer is worth.
 
     Attributes:
+        parsed: it is an expression.
         valid: it is an expression that keeps the rules, whatever its value is.
         reached: it is valid and its value is the target.
         reason: what is wrong with it, for a person; empty if it reached the target.
     """
 
+    parsed: bool
     valid: bool
     reached: bool
     reason: str
@@ -52,14 +54,16 @@ def judge(
         operators: those that may be used; a sign counts as ``+`` or ``-``.
         use_all: every number must be used.
     """
+    parsed = False
     try:
         expression = _read(_answer_line(answer))
+        parsed = True
         _check_rules(expression, numbers, frozenset(operators), use_all=use_all)
     except ExpressionError as error:
-        return Judgement(valid=False, reached=False, reason=str(error))
+        return Judgement(parsed=parsed, valid=False, reached=False, reason=str(error))
     reached = expression.value == target
     reason = "" if reached else f"the value is {expression.value!s:.40}, not {target}"
-    return Judgement(valid=True, reached=reached, reason=reason)
+    return Judgement(parsed=True, valid=True, reached=reached, reason=reason)
 
 
 def _answer_line(answer: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperrl.envs import ProceduralTaskset, Task, TextEnv, reward
+from hyperrl.envs import ProceduralTaskset, Score, Task, TextEnv, reward
 from hyperrl.errors import ConfigError
 from hyperrl_tasks.countdown.answers import Judgement, judge
 from hyperrl_tasks.countdown.puzzles import OPERATORS, Difficulty, draw_puzzle
@@ -78,9 +78,10 @@ class Countdown(TextEnv):
         return f"Numbers: {', '.join(map(str, task['numbers']))}\nTarget: {task['target']}"
 
     @reward
-    def reached(self, task: Task, answer: str) -> float:
+    def reached(self, task: Task, answer: str) -> Score:
         """1 if the expression keeps the rules and its value is the target, 0 otherwise."""
-        return float(self._judge(task, answer).reached)
+        judgement = self._judge(task, answer)
+        return Score(float(judgement.reached), cause=None if judgement.parsed else "unparsed")
 
     @reward(weight=0.0)
     def valid(self, task: Task, answer: str) -> float:

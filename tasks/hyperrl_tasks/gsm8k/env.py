@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from hyperrl.envs import Task, TextEnv, reward, tool
+from hyperrl.envs import Score, Task, TextEnv, reward, tool
 from hyperrl.envs.grading import grade_answer
 from hyperrl.errors import ConfigError, nearest
 from hyperrl.trajectory import StopReason
@@ -98,9 +98,9 @@ class GSM8K(TextEnv):
         return calculate(expression)
 
     @reward
-    def correct(self, task: Task, answer: str) -> float:
+    def correct(self, task: Task, answer: str) -> Score:
         """1 if the number behind the last ``####`` equals the gold answer, 0 otherwise."""
-        return float(grade_answer(answer, task["gold"], style="gsm8k").equal)
+        return grade_answer(answer, task["gold"], style="gsm8k").score
 
     @reward(name="format", weight=0.0)
     def answer_format(self, answer: str, stop_reason: StopReason) -> float:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hyperrl.envs import ProceduralTaskset, Task, Taskset, TextEnv, Unscored, reward, tool
+from hyperrl.envs import ProceduralTaskset, Score, Task, Taskset, TextEnv, Unscored, reward, tool
 from hyperrl.envs.grading import agrade_math, grade_answer, is_number
 from hyperrl.envs.sandbox import MontySandbox, SandboxLimits
 from hyperrl.errors import ConfigError, nearest
@@ -129,15 +129,15 @@ class PythonMath(TextEnv):
         return written_result(await self._interpreter.run(code))
 
     @reward
-    async def correct(self, task: Task, answer: str) -> float | Unscored:
+    async def correct(self, task: Task, answer: str) -> Score | Unscored:
         """1 if the marked answer equals the right one, 0 otherwise."""
         self.close()
         gold = str(task["gold"])
         verdict = grade_answer(answer, gold, style=self.answer_mark)
         if verdict.equal or verdict.extracted is None or is_number(gold):
-            return float(verdict.equal)
+            return verdict.score
         judged = await agrade_math(answer, gold, style=self.answer_mark)
-        return judged if isinstance(judged, Unscored) else float(judged.equal)
+        return judged if isinstance(judged, Unscored) else judged.score
 
     def gold(self, task: Task) -> list[str]:
         """Return a call of the tool, where it is offered and the task has a program, and the answer."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperrl.envs import ProceduralTaskset, Task, TextEnv, reward
+from hyperrl.envs import ProceduralTaskset, Score, Task, TextEnv, reward
 from hyperrl.errors import ConfigError
 from hyperrl_tasks.splits import draw_from_split
 
@@ -57,9 +57,10 @@ class ReverseText(TextEnv):
         return f"Reverse: {task['text']}"
 
     @reward
-    def reversed_exactly(self, task: Task, answer: str) -> float:
+    def reversed_exactly(self, task: Task, answer: str) -> Score:
         """1 if the answer is the reversed text and nothing else, 0 otherwise."""
-        return float(answer.strip() == task["gold"])
+        given = answer.strip()
+        return Score(float(given == task["gold"]), cause=None if given else "unparsed")
 
     def gold(self, task: Task) -> str:
         """Return the reversed text."""

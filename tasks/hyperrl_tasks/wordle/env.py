@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperrl.envs import ListTaskset, Task, TextEnv, reward
+from hyperrl.envs import ListTaskset, Score, Task, TextEnv, reward
 from hyperrl.errors import ConfigError
 from hyperrl_tasks.splits import split_of
 from hyperrl_tasks.wordle.baseline import fitting_words
@@ -89,9 +89,11 @@ class Wordle(TextEnv):
         return f"{told}\nGuess {turn + 2} of {self.guesses}:"
 
     @reward
-    def solved(self, task: Task, answer: str) -> float:
+    def solved(self, task: Task, answer: str) -> Score:
         """1 if the last guess is the word, 0 otherwise."""
-        return float(read_guess(answer) == task["word"])
+        guess = read_guess(answer)
+        parsed = refuse_guess(guess, known_words_only=False) is None
+        return Score(float(guess == task["word"]), cause=None if parsed else "unparsed")
 
     @reward(weight=0.0)
     def progress(self, task: Task, answer: str) -> float:
