@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hyperrl.cli import check, envs, evaluate, grade, models, new, person, play, training
+from hyperrl.cli import check, envs, evaluate, grade, models, new, person, play, template, training
 
 __all__ = ["app"]
 
@@ -20,6 +20,7 @@ app.command("envs")(envs.list_envs)
 app.command("check")(check.check)
 app.command("new")(new.new)
 app.command("play")(person.play_env)
+app.command("template")(template.template)
 app.command("grade")(grade.grade)
 app.command("rollout")(play.rollout)
 app.command("eval")(evaluate.evaluate)

@@ -11,7 +11,14 @@ import yaml
 
 from hyperrl.errors import ConfigError, MissingExtraError
 
-__all__ = ["ConfigPath", "EnvArguments", "Overrides", "parse_env_arguments", "require_training"]
+__all__ = [
+    "ConfigPath",
+    "EnvArguments",
+    "Overrides",
+    "parse_env_arguments",
+    "parse_pairs",
+    "require_training",
+]
 
 ConfigPath = Annotated[Path, typer.Argument(help="YAML config; configs/ has examples.")]
 Overrides = Annotated[
@@ -25,7 +32,12 @@ EnvArguments = Annotated[
 
 
 def parse_env_arguments(pairs: list[str] | None) -> dict[str, Any]:
-    """Turn ``name=value`` pairs into keyword arguments; values are read as YAML.
+    """Turn the pairs of ``--env-arg`` into keyword arguments, as :func:`parse_pairs` does."""
+    return parse_pairs(pairs, "--env-arg")
+
+
+def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, Any]:
+    """Turn ``name=value`` pairs of an option into keyword arguments; values are read as YAML.
 
     Raises:
         ConfigError: a pair has no name or no equals sign, or its value is not YAML.
@@ -34,11 +46,11 @@ def parse_env_arguments(pairs: list[str] | None) -> dict[str, Any]:
     for pair in pairs or []:
         name, equals, text = pair.partition("=")
         if not equals or not name.isidentifier():
-            raise ConfigError(f"--env-arg {pair!r} must look like name=value")
+            raise ConfigError(f"{option} {pair!r} must look like name=value")
         try:
             arguments[name] = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise ConfigError(f"--env-arg {pair!r}: the value is not YAML: {error}") from error
+            raise ConfigError(f"{option} {pair!r}: the value is not YAML: {error}") from error
     return arguments
 
 
