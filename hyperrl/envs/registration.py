@@ -30,6 +30,7 @@ _OURS: dict[str, tuple[str, int | None]] = {
     "hyperrl/Countdown-v0": ("hyperrl_tasks.countdown:Countdown", None),
     "hyperrl/Wordle-v0": ("hyperrl_tasks.wordle:Wordle", None),
     "hyperrl/PythonMath-v0": ("hyperrl_tasks.python_math:PythonMath", 8),
+    "hyperrl/SearchR1-v0": ("hyperrl_tasks.search_r1:SearchR1", 8),
 }
 """Entry point and turn limit by id."""
 
