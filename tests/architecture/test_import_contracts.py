@@ -130,6 +130,7 @@ TASK_IMPORTS = {
     "hyperrl.envs",
     "hyperrl.envs.grading",
     "hyperrl.envs.sandbox",
+    "hyperrl.envs.search",
     "hyperrl.errors",
     "hyperrl.sampling",
     "hyperrl.trajectory",
