@@ -57,6 +57,7 @@ class Segment:
         behavior_logprobs: f32 nats; 0 where the token was not sampled.
         policy_versions: i32; ``NOT_SAMPLED`` where the token was not sampled.
         temperature: f64, what logits are divided by where the token is predicted; 1 for context.
+        turn: i32, the turn that the token belongs to.
     """
 
     trajectory: int
@@ -66,6 +67,7 @@ class Segment:
     behavior_logprobs: NDArray[np.float32]
     policy_versions: NDArray[np.int32]
     temperature: Floats
+    turn: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -85,7 +87,7 @@ class LossTokens:
         position: index of the token within its segment, at least 1.
         trajectory: index of the trajectory within the batch.
         token_ids: the tokens.
-        behavior_logprobs, policy_versions, temperature: see :class:`Segment`.
+        behavior_logprobs, policy_versions, temperature, turn: see :class:`Segment`.
     """
 
     segment: Ints
@@ -95,6 +97,7 @@ class LossTokens:
     behavior_logprobs: NDArray[np.float32]
     policy_versions: NDArray[np.int32]
     temperature: Floats
+    turn: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -108,6 +111,7 @@ class Microbatch:
         input_ids: i64[B, L]; the last loss token of a row is not read, for it predicts nothing.
         tokens: i64[n], which of the minibatch's loss tokens are predicted here.
         predictors: i64[n], index into the flattened [B * L] positions of the one that predicts each.
+        sequence: i64[n], the row of each: its segment within the microbatch.
         targets: i64[n], the tokens that are predicted.
         temperature: f64[n].
     """
@@ -115,6 +119,7 @@ class Microbatch:
     input_ids: Ints
     tokens: Ints
     predictors: Ints
+    sequence: Ints
     targets: Ints
     temperature: Floats
 
@@ -131,14 +136,18 @@ class Minibatch:
     Attributes:
         tokens: its N loss tokens.
         microbatches: together they predict every loss token exactly once.
-        advantages: f64[N].
+        token_rewards: f64[N], reward earned at each token (``algorithms.token_rewards``).
         weights: f64[N], fixed weights of the token losses (``losses.token_weights``).
+        advantages: f64[N]; ``None`` until they are estimated.
+        returns: f64[N], targets of a critic; ``None`` where the estimator has none.
     """
 
     tokens: LossTokens
     microbatches: tuple[Microbatch, ...]
-    advantages: Floats
+    token_rewards: Floats
     weights: Floats
+    advantages: Floats | None = None
+    returns: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,12 +157,14 @@ class TrainBatch:
     Attributes:
         minibatches: in the order of the updates; an episode is never split between two.
         episodes: name of each trajectory; ``LossTokens.trajectory`` indexes it.
-        rewards: f64, reward of each trajectory.
+        groups: i64, index of each trajectory's group.
+        rewards: f64, reward of each trajectory, penalties taken off.
         metrics: numbers about the batch, named as in ``metrics.METRICS``.
     """
 
     minibatches: tuple[Minibatch, ...]
     episodes: tuple[EpisodeKey, ...]
+    groups: Ints
     rewards: Floats
     metrics: Mapping[str, float] = field(default_factory=dict)
 
@@ -175,7 +186,7 @@ def make_segments(trajectory: Trajectory, index: int = 0, *, learn: Learn = "sam
         turns = [trajectory.turns[i] for i in path]
         learned = [_is_learned(turn, learn) and i not in claimed for i, turn in zip(path, turns, strict=True)]
         claimed.update(path)
-        segment = _flatten(index, turns, learned)
+        segment = _flatten(index, path, turns, learned)
         if segment.loss_mask.any():
             if segment.loss_mask[0]:
                 raise TrajectoryError(
@@ -202,7 +213,7 @@ def _is_learned(turn: Turn, learn: Learn) -> bool:
     return turn.use == "train" and turn.sampled == (learn == "sampled")
 
 
-def _flatten(index: int, turns: Sequence[Turn], learned: Sequence[bool]) -> Segment:
+def _flatten(index: int, path: Sequence[int], turns: Sequence[Turn], learned: Sequence[bool]) -> Segment:
     runs = [length for turn in turns for length in (len(turn.context_ids), len(turn.action_ids))]
 
     def spread(values: Iterable[Any], context: object, dtype: type[np.generic]) -> NDArray[Any]:
@@ -225,6 +236,7 @@ def _flatten(index: int, turns: Sequence[Turn], learned: Sequence[bool]) -> Segm
         policy_versions=versions,
         # Temperature 0 is reported at 1 (see trajectory.Turn).
         temperature=spread((turn.temperature or 1.0 for turn in turns), 1.0, np.float64),
+        turn=np.repeat(np.array(path, np.int32), [len(t.context_ids) + len(t.action_ids) for t in turns]),
     )
 
 
@@ -245,6 +257,7 @@ def make_loss_tokens(segments: Sequence[Segment]) -> LossTokens:
         behavior_logprobs=pick("behavior_logprobs", np.float32),
         policy_versions=pick("policy_versions", np.int32),
         temperature=pick("temperature", np.float64),
+        turn=pick("turn", np.int32),
     )
 
 
@@ -315,6 +328,7 @@ def _pad(
         input_ids=input_ids,
         tokens=members,
         predictors=rows * width + tokens.position[members] - 1,
+        sequence=rows,
         targets=tokens.token_ids[members],
         temperature=tokens.temperature[members],
     )

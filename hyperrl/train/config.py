@@ -11,18 +11,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeGuard
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validator
 
 from hyperrl.errors import ConfigError, nearest
+from hyperrl.train.algorithm_config import AlgorithmConfig
+from hyperrl.train.config_types import (
+    Count,
+    Decay,
+    Fraction,
+    Number,
+    Positive,
+    Real,
+    Section,
+    UserPath,
+    Whole,
+)
 
 __all__ = [
     "AlgorithmConfig",
@@ -42,32 +45,6 @@ __all__ = [
     "make_config",
     "option_names",
 ]
-
-
-def _refuse_switch(value: object) -> object:
-    """True and False are integers to Python, but no number that anybody means."""
-    if isinstance(value, bool):
-        raise ValueError("Input should be a number, not true or false")
-    return value
-
-
-_Number = BeforeValidator(_refuse_switch)
-Real = Annotated[float, _Number]
-Fraction = Annotated[float, _Number, Field(ge=0, le=1)]
-Decay = Annotated[float, _Number, Field(ge=0, lt=1)]
-Positive = Annotated[float, _Number, Field(gt=0)]
-Count = Annotated[int, _Number, Field(ge=1)]
-Whole = Annotated[int, _Number, Field(ge=0)]
-UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
-"""A path in which ``~`` is the home folder; shells leave it alone behind ``--set a.b=``."""
-
-
-class Section(BaseModel):
-    """Base of every section: unknown keys are errors, values are not changed after loading."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=False, use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
 
 class RunConfig(Section):
@@ -134,7 +111,7 @@ class RolloutConfig(Section):
     """Episodes played at the same time; 0 plays all of an iteration together."""
     temperature: Positive = 1.0
     """Logits are divided by it, in the sampler and in the learner."""
-    top_p: Annotated[float, _Number, Field(gt=0, le=1)] = 1.0
+    top_p: Annotated[float, Number, Field(gt=0, le=1)] = 1.0
     """Nucleus sampling; below 1 needs ``allow_truncated_sampling``."""
     top_k: Whole = 0
     """Sample among the k most likely tokens; above 0 needs ``allow_truncated_sampling``."""
@@ -149,29 +126,8 @@ class SamplerConfig(Section):
     """Sequences decoded together."""
     max_staleness: Whole = 0
     """Versions that a trajectory may be behind the learner. Only 0 (synchronous) is built."""
-    bucket_bytes: Annotated[int, _Number, Field(ge=1024)] = 64 * 2**20
+    bucket_bytes: Annotated[int, Number, Field(ge=1024)] = 64 * 2**20
     """Bytes of one bucket of a publication."""
-
-
-class AlgorithmConfig(Section):
-    """What the update optimises."""
-
-    name: Literal["grpo"] = "grpo"
-    """The algorithm."""
-    clip_low: Fraction = 0.2
-    """The ratio is clipped below at 1 - clip_low."""
-    clip_high: Positive = 0.2
-    """The ratio is clipped above at 1 + clip_high."""
-    scale: Literal["std", "none"] = "std"
-    """Divide group advantages by the group's standard deviation, or not."""
-    aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"] = "token_mean"
-    """How token losses become one number (facts: fixed weights over the global batch)."""
-    old_logprobs: Literal["recompute", "behavior"] = "recompute"
-    """Denominator of the ratio: the learner's own logprobs, or the sampler's."""
-    minibatches: Count = 1
-    """Optimizer steps an iteration."""
-    microbatch_tokens: Count = 16384
-    """Padded tokens of one forward-backward; the result does not depend on it."""
 
 
 class OptimizerConfig(Section):
@@ -185,7 +141,7 @@ class OptimizerConfig(Section):
     """AdamW's decay of the second moment."""
     eps: Positive = 1e-8
     """AdamW's epsilon."""
-    weight_decay: Annotated[float, _Number, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, Number, Field(ge=0)] = 0.0
     """Decoupled weight decay of matrices; norms and biases are left alone."""
     clip_norm: Positive = 1.0
     """Largest gradient norm; larger gradients are scaled down."""
@@ -204,7 +160,7 @@ class ConsistencyConfig(Section):
     mode: Literal["exact", "tolerance", "off"] = "tolerance"
     """``tolerance`` stops the run where a logprob differs by more than ``limit``; ``exact`` where it
     differs at all (for float64 weights and sdpa attention)."""
-    limit: Annotated[float, _Number, Field(ge=0)] = 0.0
+    limit: Annotated[float, Number, Field(ge=0)] = 0.0
     """Largest difference in nats; 0 takes the limit of the dtype."""
 
 

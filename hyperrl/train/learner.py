@@ -1,6 +1,6 @@
 """The learner: scores a batch, passes the gate, and updates the policy.
 
-Shapes: N loss tokens of a minibatch, n of a microbatch.
+Shapes: N loss tokens of a minibatch, n of a microbatch, B episodes of a batch.
 
 What training promises is checked here on every batch, not only in tests: the first on-policy ratio
 is exactly 1, weights sum to 1, every sampled token has a version that the batch may hold, rewards
@@ -11,24 +11,70 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hyperrl.errors import InvariantError
-from hyperrl.train.batching import LossTokens, Microbatch, Minibatch, TrainBatch
-from hyperrl.train.config import AlgorithmConfig, OptimizerConfig
+from hyperrl.train.algorithm_config import AlgorithmConfig
+from hyperrl.train.batch_checks import check_batch, check_first_ratio, check_parts
+from hyperrl.train.batch_scores import (
+    BatchScores,
+    correct_mismatch,
+    estimate_from_scores,
+    score_minibatch,
+)
+from hyperrl.train.batching import Microbatch, Minibatch, TrainBatch
+from hyperrl.train.config import OptimizerConfig
 from hyperrl.train.consistency import ConsistencyGate
-from hyperrl.train.losses import compute_clipped_surrogate, compute_kl
-from hyperrl.train.metrics import reduce_metrics
+from hyperrl.train.kl import compute_kl, estimate_drift
+from hyperrl.train.losses import LOG_RATIO_LIMIT, LOSSES, LossInput
+from hyperrl.train.metrics import reduce_metrics, summarise
 from hyperrl.train.optimization import Optimizer
-from hyperrl.train.scoring import Score, compute_logprobs, score_microbatch
+from hyperrl.train.scoring import compute_logprobs, compute_score
 
-__all__ = ["Learner", "check_batch"]
+__all__ = ["Auxiliary", "Critic", "Learner"]
 
-WEIGHT_SUM_TOLERANCE = 1e-9
-"""How far float64 weights of a minibatch may sum away from 1."""
+Floats = NDArray[np.float64]
+
+
+class Critic(Protocol):
+    """A value function that learns beside the policy."""
+
+    def score(self, batch: TrainBatch) -> tuple[list[Floats], Floats]:
+        """Return f64[N] values for each minibatch, and f64[B] values after truncated episodes."""
+        ...
+
+    def update(self, minibatch: Minibatch, values: Floats) -> dict[str, float]:
+        """Make one update towards ``minibatch.returns``; ``values`` are those of ``score``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Update:
+    """What one optimizer step looks at, all of length N."""
+
+    minibatch: Minibatch
+    old: Tensor
+    advantages: Floats
+    reference: Tensor | None
+    correction: Floats | None
+
+
+class Auxiliary(NamedTuple):
+    """Models beside the policy.
+
+    Attributes:
+        reference: the frozen policy that a KL is measured to; never changed.
+        critic: learns values, where the advantage asks for them.
+    """
+
+    reference: nn.Module | None = None
+    critic: Critic | None = None
 
 
 class Learner:
@@ -38,10 +84,15 @@ class Learner:
 
     Args:
         model: a causal language model; its parameters are changed in place.
-        algorithm: clipping, aggregation and the denominator of the ratio.
+        algorithm: the parts of the update.
         optimizer: AdamW and its schedule.
         gate: compares the sampler with the learner before every batch.
+        auxiliary: reference and critic, where the algorithm needs them.
         max_staleness: how many versions the tokens of a batch may be behind.
+
+    Raises:
+        ConfigError: the algorithm names a loss or an advantage that there is not, or needs a reference or
+            a critic that is not given.
     """
 
     def __init__(
@@ -51,12 +102,18 @@ class Learner:
         algorithm: AlgorithmConfig,
         optimizer: OptimizerConfig,
         gate: ConsistencyGate,
+        auxiliary: Auxiliary = Auxiliary(),  # noqa: B008  # immutable
         max_staleness: int = 0,
     ) -> None:
+        reference, critic = auxiliary
+        check_parts(algorithm, reference=reference is not None, critic=critic is not None)
         self.model = model.eval()
+        self.reference = None if reference is None else reference.eval().requires_grad_(False)
+        self.critic = critic
         self.algorithm = algorithm
         self.gate = gate
         self.max_staleness = max_staleness
+        self._loss = LOSSES.find(algorithm.loss)
         self._optimizer = Optimizer(model, optimizer)
 
     @property
@@ -77,10 +134,10 @@ class Learner:
 
     def compute_logprobs(self, minibatch: Minibatch) -> Tensor:
         """Return [N]: the current policy's logprobs of a minibatch's loss tokens, without gradient."""
-        return self._score(minibatch).logprobs
+        return score_minibatch(self.model, minibatch).logprobs
 
     def step(self, batch: TrainBatch, *, version: int) -> dict[str, float]:
-        """Learn from one batch: score it, pass the gate, then one update for each minibatch.
+        """Learn from one batch: score it, pass the gate, then one update for each minibatch and epoch.
 
         Updates whose loss or gradient is not finite, and updates in which every advantage is 0, are
         left out and counted; neither they nor the schedule change anything.
@@ -98,51 +155,88 @@ class Learner:
         """
         check_batch(batch, self.algorithm, version=version, max_staleness=self.max_staleness)
         started = time.perf_counter()
-        olds, metrics = self._old_logprobs(batch, version)
+        scores = self._score_batch(batch, version)
+        if self.algorithm.needs_scores:
+            batch = estimate_from_scores(batch, scores, self.algorithm)
         scored = time.perf_counter()
         reports = [
-            self._update(minibatch, old, exact=self.algorithm.old_logprobs == "recompute" and index == 0)
-            for index, (minibatch, old) in enumerate(zip(batch.minibatches, olds, strict=True))
+            self._update_both(minibatch, scores, index, first=not (epoch or index))
+            for epoch in range(self.algorithm.epochs)
+            for index, minibatch in enumerate(batch.minibatches)
         ]
         timings = {
             "timing_s/old_log_prob": scored - started,
             "timing_s/update_actor": time.perf_counter() - scored,
             "training/optimizer_steps": float(self.applied_steps),
         }
-        return {**batch.metrics, **metrics, **reduce_metrics(reports), **timings}
+        described = _describe_advantages(batch.minibatches)
+        return {**batch.metrics, **scores.metrics, **described, **reduce_metrics(reports), **timings}
 
-    def _old_logprobs(self, batch: TrainBatch, version: int) -> tuple[list[Tensor], dict[str, float]]:
-        """Return the denominators, [N] for each minibatch, and what scoring has shown."""
-        recompute = self.algorithm.old_logprobs == "recompute"
-        behavior = [torch.from_numpy(m.tokens.behavior_logprobs) for m in batch.minibatches]
-        if not batch.minibatches or not (recompute or self.gate.enforced):
-            return behavior, {}
-        scores = [self._score(minibatch) for minibatch in batch.minibatches]
-        metrics = self.gate.check(batch, [score.logprobs for score in scores], version=version)
-        metrics["actor/entropy"] = float(torch.cat([score.entropy for score in scores]).mean())
-        return [score.logprobs for score in scores] if recompute else behavior, metrics
+    def _score_batch(self, batch: TrainBatch, version: int) -> BatchScores:
+        """Score with every model that the algorithm asks, and pass the gate."""
+        config = self.algorithm
+        old = [torch.from_numpy(m.tokens.behavior_logprobs) for m in batch.minibatches]
+        correction, metrics = None, {}
+        recompute = config.old_logprobs == "recompute"
+        if batch.minibatches and (recompute or self.gate.enforced or config.correction.mode != "off"):
+            scores = [score_minibatch(self.model, minibatch) for minibatch in batch.minibatches]
+            logprobs = [score.logprobs for score in scores]
+            metrics = self.gate.check(batch, logprobs, version=version)
+            metrics["actor/entropy"] = float(torch.cat([score.entropy for score in scores]).mean())
+            correction, mismatch = correct_mismatch(batch, logprobs, config)
+            metrics |= mismatch
+            old = logprobs if recompute else old
+        reference = None
+        if self.reference is not None and config.kl.place != "none":
+            reference = [score_minibatch(self.reference, m).logprobs for m in batch.minibatches]
+        values, bootstrap = (None, None) if self.critic is None else self.critic.score(batch)
+        return BatchScores(
+            old=old,
+            reference=reference,
+            correction=correction,
+            values=values,
+            bootstrap=bootstrap,
+            metrics=metrics,
+        )
 
-    def _score(self, minibatch: Minibatch) -> Score:
-        return _scatter(minibatch, [score_microbatch(self.model, micro) for micro in minibatch.microbatches])
+    def _update_both(
+        self, minibatch: Minibatch, scores: BatchScores, index: int, *, first: bool
+    ) -> dict[str, float]:
+        if minibatch.advantages is None:
+            raise InvariantError("a minibatch without advantages cannot be learned from")
+        in_loss = scores.reference if self.algorithm.kl.place == "loss" else None
+        update = _Update(
+            minibatch=minibatch,
+            old=scores.old[index],
+            advantages=minibatch.advantages,
+            reference=None if in_loss is None else in_loss[index],
+            correction=None if scores.correction is None else scores.correction[index],
+        )
+        report = self._update(update, first=first)
+        if self.critic is not None and scores.values is not None:
+            report |= self.critic.update(minibatch, scores.values[index])
+        return report
 
-    def _update(self, minibatch: Minibatch, old: Tensor, *, exact: bool) -> dict[str, float]:
+    def _update(self, update: _Update, *, first: bool) -> dict[str, float]:
         """Accumulate the gradient over the microbatches, then apply it once."""
+        always = self.algorithm.learns_without_advantage
         parts = [
-            self._accumulate(minibatch, micro, old)
-            for micro in minibatch.microbatches
-            if minibatch.advantages[micro.tokens].any()
+            self._accumulate(update, micro)
+            for micro in update.minibatch.microbatches
+            if always or update.advantages[micro.tokens].any()
         ]
         if not parts:
             return {"actor/updates_without_signal": 1.0}
-        loss, clipped, k1, k3, tokens, off = torch.stack(parts).unbind(-1)
-        if exact:
-            _check_first_ratio(float(off.max()), minibatch.tokens)
+        loss, policy, clipped, k1, k3, kl, entropy, tokens, off = torch.stack(parts).unbind(-1)
+        if first and self.algorithm.old_logprobs == "recompute":
+            check_first_ratio(float(off.max()), update.minibatch.tokens)
         total = float(loss.sum())
         result = self._optimizer.step(total)
         seen = float(tokens.sum())
-        return {
-            "actor/pg_loss": total,
-            "actor/pg_clipfrac": float(clipped.sum()) / len(minibatch.tokens),
+        report = {
+            "actor/loss": total,
+            "actor/pg_loss": float(policy.sum()),
+            "actor/pg_clipfrac": float(clipped.sum()) / len(update.minibatch.tokens),
             "actor/ppo_kl": float(k1.sum()) / seen,
             "actor/ppo_kl_k3": float(k3.sum()) / seen,
             "actor/grad_norm": result.grad_norm,
@@ -150,82 +244,59 @@ class Learner:
             "actor/updates_applied": float(result.applied),
             "actor/updates_skipped": float(not result.applied),
         }
+        if update.reference is not None:
+            report["actor/kl_loss"] = float(kl.sum())
+        if self.algorithm.entropy_coef:
+            report["actor/entropy_loss"] = float(entropy.sum())
+        return report
 
-    def _accumulate(self, minibatch: Minibatch, micro: Microbatch, old: Tensor) -> Tensor:
-        """Add a microbatch's gradient; return its loss, sums, and largest distance of a log ratio from 0."""
-        logprobs = compute_logprobs(self.model, micro)
-        advantages = torch.from_numpy(minibatch.advantages[micro.tokens]).to(logprobs)
-        weights = torch.from_numpy(minibatch.weights[micro.tokens]).to(logprobs)
-        surrogate = compute_clipped_surrogate(
-            logprobs,
-            old[torch.from_numpy(micro.tokens).to(old.device)].to(logprobs),
-            advantages,
-            clip_low=self.algorithm.clip_low,
-            clip_high=self.algorithm.clip_high,
+    def _accumulate(self, update: _Update, micro: Microbatch) -> Tensor:
+        """Add a microbatch's gradient; return losses, sums and the largest magnitude of a log ratio."""
+        config = self.algorithm
+        entropy: Tensor | None = None
+        if config.entropy_coef:
+            logprobs, entropy = compute_score(self.model, micro)
+        else:
+            logprobs = compute_logprobs(self.model, micro)
+        chosen = torch.from_numpy(micro.tokens)
+        old = _pick(update.old, chosen, logprobs)
+        weights = _pick(update.minibatch.weights, chosen, logprobs)
+        found = self._loss(
+            LossInput(
+                logprobs=logprobs,
+                old_logprobs=old,
+                advantages=_pick(update.advantages, chosen, logprobs),
+                sequence=torch.from_numpy(micro.sequence).to(logprobs.device),
+            ),
+            config,
         )
-        loss = (weights * surrogate.losses).sum()
+        losses = found.losses
+        if update.correction is not None:
+            losses = losses * _pick(update.correction, chosen, logprobs)
+        loss = policy = (weights * losses).sum()
+        kl = bonus = torch.zeros_like(policy)
+        if update.reference is not None:
+            reference = _pick(update.reference, chosen, logprobs)
+            kl = (weights * compute_kl(logprobs, reference, config.kl.estimator)).sum()
+            loss = loss + config.kl.coef * kl
+        if entropy is not None:
+            bonus = (weights * entropy).sum()
+            loss = loss - config.entropy_coef * bonus
         torch.autograd.backward(loss)
-        k1, k3 = compute_kl(surrogate.log_ratio)
-        off = surrogate.log_ratio.abs().max()
-        clipped = surrogate.clipped.sum().to(logprobs)
-        count = torch.full_like(off, len(micro.tokens))
-        return torch.stack([loss.detach(), clipped, k1.sum(), k3.sum(), count, off])
+        moved = logprobs.detach() - old
+        k1, k3 = estimate_drift(moved.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+        clipped = policy.new_zeros(()) if found.clipped is None else found.clipped.sum().to(policy)
+        count = policy.new_full((), len(micro.tokens))
+        sums = [loss, policy, clipped, k1.sum(), k3.sum(), kl, bonus, count, moved.abs().max()]
+        return torch.stack([value.detach() for value in sums])
 
 
-def check_batch(batch: TrainBatch, algorithm: AlgorithmConfig, *, version: int, max_staleness: int) -> None:
-    """Check what training promises about a batch.
-
-    Args:
-        batch: what will be learned from.
-        algorithm: how its weights were made.
-        version: the policy version of the learner.
-        max_staleness: how many versions its tokens may be behind.
-
-    Raises:
-        InvariantError: a reward is not finite, a loss token has no version or one that the batch may
-            not hold, or the weights of a minibatch do not sum to 1.
-    """
-    if not np.isfinite(batch.rewards).all():
-        worst = int(np.flatnonzero(~np.isfinite(batch.rewards))[0])
-        raise InvariantError(f"the reward of {batch.episodes[worst]} is {batch.rewards[worst]}, not finite")
-    for minibatch in batch.minibatches:
-        _check_versions(batch, minibatch.tokens, version, max_staleness)
-        total = float(minibatch.weights.sum())
-        if algorithm.aggregation != "seq_mean_token_sum" and abs(total - 1) > WEIGHT_SUM_TOLERANCE:
-            raise InvariantError(
-                f"the weights of a minibatch sum to {total!r}; {algorithm.aggregation} needs 1"
-            )
+def _pick(values: Tensor | Floats, chosen: Tensor, like: Tensor) -> Tensor:
+    """Return the chosen values on the device and in the type of ``like``."""
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
+    return tensor[chosen.to(tensor.device)].to(like)
 
 
-def _check_versions(batch: TrainBatch, tokens: LossTokens, version: int, max_staleness: int) -> None:
-    oldest = max(0, version - max_staleness)
-    versions = tokens.policy_versions
-    wrong = np.flatnonzero((versions < oldest) | (versions > version))
-    if len(wrong):
-        episode = batch.episodes[tokens.trajectory[wrong[0]]]
-        raise InvariantError(
-            f"{len(wrong)} of {len(tokens)} tokens come from a version that this batch may not hold: group"
-            f" {episode.group_id}, sample {episode.sample_index} has version {versions[wrong[0]]}, but the"
-            f" learner holds version {version} and max_staleness is {max_staleness}"
-        )
-
-
-def _check_first_ratio(off: float, tokens: LossTokens) -> None:
-    """The learner scored these very arrays with these very weights, so nothing may differ.
-
-    A NaN passes: the update is then skipped because its loss is not finite.
-    """
-    if off > 0:
-        raise InvariantError(
-            f"the first ratio must be exactly 1, but a log ratio of {off:.3g} was found among"
-            f" {len(tokens)} tokens: scoring and updating did not compute the same. A kernel that is not"
-            " deterministic, dropout, or weights changed in between can be the cause"
-        )
-
-
-def _scatter(minibatch: Minibatch, scores: Sequence[Score]) -> Score:
-    """Put the scores of the microbatches into the order of the minibatch's tokens."""
-    order = torch.from_numpy(np.concatenate([micro.tokens for micro in minibatch.microbatches]))
-    logprobs, entropy = (torch.cat(column) for column in zip(*scores, strict=True))
-    place = torch.argsort(order.to(logprobs.device))
-    return Score(logprobs[place], entropy[place])
+def _describe_advantages(minibatches: Sequence[Minibatch]) -> dict[str, float]:
+    values = [m.advantages for m in minibatches if m.advantages is not None]
+    return summarise("critic/advantages", np.concatenate([np.zeros(0), *values]).tolist())

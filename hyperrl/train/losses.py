@@ -1,35 +1,56 @@
-"""Losses as fixed weights over token losses, and the clipped surrogate.
+"""Losses as fixed weights over token losses, and the policy losses by name.
 
-Shapes: N loss tokens of a minibatch (or n of a microbatch; every function works on any part).
+Shapes: N loss tokens of a minibatch (or n of a microbatch; every function works on any part that
+holds whole sequences), S sequences. A *sequence* is one segment: the loss tokens of one path.
 
 A loss is ``sum(weights * token_losses)``. The weights are computed once for the whole minibatch,
-from nothing but which episode each token belongs to, so neither the split into microbatches nor
-padding nor masked sequences can change the result.
+from nothing but which episode and group each token belongs to, so neither the split into microbatches
+nor padding nor masked sequences can change the result.
+
+A policy loss is a function ``(batch: LossInput, config: AlgorithmConfig) -> TokenLosses``. Your own is
+registered with :func:`register_loss`, or named by its dotted path in ``algorithm.loss``.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hyperrl.errors import InvariantError
+from hyperrl.train.registry import Registry
+
+if TYPE_CHECKING:
+    from hyperrl.train.algorithm_config import AlgorithmConfig
+
 __all__ = [
     "LOG_RATIO_LIMIT",
+    "LOSSES",
     "Aggregation",
-    "Surrogate",
+    "LossFunction",
+    "LossInput",
+    "TokenLosses",
     "compute_clipped_surrogate",
-    "compute_kl",
+    "compute_sequence_log_ratio",
     "global_sum",
+    "register_loss",
     "token_weights",
 ]
 
-Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"]
+Aggregation = Literal[
+    "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "group_mean"
+]
 
 LOG_RATIO_LIMIT = 20.0
 """The log ratio is clamped to this magnitude, so that the ratio stays finite in float32."""
+
+SEQUENCE_LOG_RATIO_LIMIT = 10.0
+"""The same for the ratio of a sequence, as in verl."""
 
 
 def global_sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -40,74 +61,177 @@ def global_sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values
 
 
-def token_weights(episodes: NDArray[np.int64], mode: Aggregation) -> NDArray[np.float64]:
+def token_weights(
+    episodes: NDArray[np.int64],
+    mode: Aggregation,
+    *,
+    groups: NDArray[np.int64] | None = None,
+    horizon: int = 0,
+) -> NDArray[np.float64]:
     """Return the weight of every loss token of a minibatch.
 
-    With n_b loss tokens in episode b, N tokens and S episodes that have any:
+    With n_b loss tokens in episode b, N tokens and S episodes that have any, N_g tokens in group g and
+    P groups that have any:
 
-    =====================  =================  ==========
-    mode                   weight             sum
-    =====================  =================  ==========
-    token_mean             1 / N              1
-    seq_mean_token_mean    1 / n_b / S        1
-    seq_mean_token_sum     1 / S              N / S
-    =====================  =================  ==========
+    =========================  ===================  ===========
+    mode                       weight               sum
+    =========================  ===================  ===========
+    token_mean                 1 / N                1
+    seq_mean_token_mean        1 / n_b / S          1
+    seq_mean_token_sum         1 / S                N / S
+    seq_mean_token_sum_norm    1 / S / horizon      N / S / horizon
+    group_mean                 1 / N_g / P          1
+    =========================  ===================  ===========
 
     Args:
         episodes: i64[N], the episode of each loss token. An episode with several segments is one.
         mode: how token losses become one number.
+        groups: i64[N], the group of each loss token, for ``group_mean``.
+        horizon: the constant length of ``seq_mean_token_sum_norm`` (Dr. GRPO, Liu et al. 2025).
 
     Returns:
         f64[N].
+
+    Raises:
+        InvariantError: the mode needs ``groups`` or ``horizon``.
     """
-    found, inverse, counts = np.unique(episodes, return_inverse=True, return_counts=True)
-    tokens, sequences = global_sum(np.array([len(episodes), len(found)], np.float64))
+    if not len(episodes):
+        return np.zeros(0)
     if mode == "token_mean":
-        return np.full(len(episodes), 1.0) / tokens if len(episodes) else np.zeros(0)
-    if mode == "seq_mean_token_mean":
-        return np.asarray(1.0 / counts[inverse] / sequences)
-    return np.full(len(episodes), 1.0) / sequences if len(episodes) else np.zeros(0)
+        return np.full(len(episodes), 1.0) / global_sum(np.array([len(episodes)], np.float64))
+    if mode in ("seq_mean_token_mean", "group_mean"):
+        if mode == "group_mean" and groups is None:
+            raise InvariantError("the aggregation group_mean needs the group of every token")
+        parts_of = episodes if mode == "seq_mean_token_mean" or groups is None else groups
+        _, inverse, counts = np.unique(parts_of, return_inverse=True, return_counts=True)
+        parts = global_sum(np.array([len(counts)], np.float64))
+        return np.asarray(1.0 / counts[inverse] / parts)
+    if mode == "seq_mean_token_sum_norm" and horizon < 1:
+        raise InvariantError(f"the aggregation {mode} needs a horizon of at least 1, got {horizon}")
+    sequences = global_sum(np.array([len(np.unique(episodes))], np.float64))
+    return np.full(len(episodes), 1.0) / sequences / (horizon if mode == "seq_mean_token_sum_norm" else 1)
 
 
-class Surrogate(NamedTuple):
-    """What the clipped surrogate gives for each token.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossInput:
+    """What a policy loss may look at: the loss tokens of whole sequences.
 
     Attributes:
-        losses: [n], with gradient.
-        log_ratio: [n], current minus old logprobs, clamped, detached.
-        clipped: bool[n], the clipped branch is the larger loss, so the token has no gradient.
-    """
-
-    losses: Tensor
-    log_ratio: Tensor
-    clipped: Tensor
-
-
-def compute_clipped_surrogate(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float
-) -> Surrogate:
-    """Return PPO's clipped loss of each token (Schulman et al. 2017, eq. 7; clip-higher: DAPO 2025).
-
-    ``max(-A r, -A clamp(r, 1 - clip_low, 1 + clip_high))`` with r = exp(logprobs - old_logprobs).
-
-    Args:
         logprobs: [n], current, with gradient.
         old_logprobs: [n], denominator of the ratio.
         advantages: [n].
+        sequence: i64[n], the sequence of each token, from 0.
+    """
+
+    logprobs: Tensor
+    old_logprobs: Tensor
+    advantages: Tensor
+    sequence: Tensor
+
+    @property
+    def log_ratio(self) -> Tensor:
+        """[n], current minus old logprobs within ``LOG_RATIO_LIMIT``, with gradient."""
+        return (self.logprobs - self.old_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+class TokenLosses(NamedTuple):
+    """What a policy loss gives for each token.
+
+    Attributes:
+        losses: [n], with gradient.
+        clipped: bool[n], clipping changed the token's loss; ``None`` where the loss has no clipping.
+    """
+
+    losses: Tensor
+    clipped: Tensor | None = None
+
+
+LossFunction = Callable[[LossInput, "AlgorithmConfig"], TokenLosses]
+
+LOSSES: Registry[LossFunction] = Registry("loss")
+"""The policy losses by name."""
+
+
+def register_loss(name: str) -> Callable[[LossFunction], LossFunction]:
+    """Make a function a policy loss that ``algorithm.loss`` may name.
+
+    Raises:
+        ConfigError: the name is taken.
+    """
+    return LOSSES.register(name)
+
+
+def compute_clipped_surrogate(
+    ratio: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float, dual_clip: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Return PPO's clipped loss of each token, and where clipping changed it.
+
+    ``max(-A r, -A clamp(r, 1 - clip_low, 1 + clip_high))`` (Schulman et al. 2017, eq. 7; clip-higher:
+    DAPO, Yu et al. 2025); where A < 0 and ``dual_clip`` is c > 1, at most ``-A c`` (Ye et al. 2020, eq. 5).
+
+    Args:
+        ratio: [n], current over old probabilities, with gradient.
+        advantages: [n].
         clip_low: how far the ratio may move below 1.
         clip_high: how far the ratio may move above 1.
+        dual_clip: the largest ratio that counts where the advantage is negative; 0 is no limit.
     """
-    log_ratio = (logprobs - old_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    ratio = log_ratio.exp()
     free = -advantages * ratio
     held = -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
-    return Surrogate(torch.maximum(free, held), log_ratio.detach(), (held > free).detach())
+    losses, clipped = torch.maximum(free, held), held > free
+    if dual_clip:
+        most = -advantages * dual_clip
+        capped = (advantages < 0) & (losses > most)
+        losses, clipped = torch.where(capped, most, losses), clipped | capped
+    return losses, clipped.detach()
 
 
-def compute_kl(log_ratio: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the estimates k1 and k3 of KL(old || current) for each token (Schulman 2020).
+def compute_sequence_log_ratio(log_ratio: Tensor, sequence: Tensor) -> Tensor:
+    """Return [n]: for every token the mean of its sequence's log ratios, with gradient.
 
-    With d = current minus old logprobs of tokens drawn by the old policy: k1 = -d (unbiased, may be
-    negative) and k3 = exp(d) - d - 1 (unbiased, never negative).
+    Args:
+        log_ratio: [n].
+        sequence: i64[n], from 0.
     """
-    return -log_ratio, torch.expm1(log_ratio) - log_ratio
+    size = int(sequence.max()) + 1 if len(sequence) else 0
+    sums = log_ratio.new_zeros(size).index_add(0, sequence, log_ratio)
+    counts = log_ratio.new_zeros(size).index_add(0, sequence, torch.ones_like(log_ratio))
+    return (sums / counts.clamp(min=1))[sequence]
+
+
+@register_loss("clipped")
+def _clipped(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
+    losses, clipped = compute_clipped_surrogate(
+        batch.log_ratio.exp(),
+        batch.advantages,
+        clip_low=config.clip_low,
+        clip_high=config.clip_high,
+        dual_clip=config.dual_clip,
+    )
+    return TokenLosses(losses, clipped)
+
+
+@register_loss("gspo")
+def _gspo(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
+    """GSPO (Zheng et al. 2025, eq. 14-16): the ratio is the sequence's, the gradient each token's own."""
+    of_sequence = compute_sequence_log_ratio(batch.log_ratio.detach(), batch.sequence)
+    own = batch.logprobs - batch.logprobs.detach()  # 0, with each token's gradient
+    ratio = (own + of_sequence).clamp(max=SEQUENCE_LOG_RATIO_LIMIT).exp()
+    losses, clipped = compute_clipped_surrogate(
+        ratio, batch.advantages, clip_low=config.clip_low, clip_high=config.clip_high
+    )
+    return TokenLosses(losses, clipped)
+
+
+@register_loss("cispo")
+def _cispo(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
+    """CISPO (MiniMax-M1 2025, eq. 4-5): the clipped ratio is a weight without gradient."""
+    ratio = batch.log_ratio.detach().exp()
+    held = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    return TokenLosses(-held * batch.advantages * batch.logprobs, held != ratio)
+
+
+@register_loss("policy_gradient")
+def _policy_gradient(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:  # noqa: ARG001
+    """REINFORCE (Williams 1992): -A log p, without ratio or clipping."""
+    return TokenLosses(-batch.advantages * batch.logprobs)

@@ -15,14 +15,14 @@ from torch.autograd.function import once_differentiable
 
 from hyperrl.train.batching import Microbatch
 
-__all__ = ["Score", "compute_logprobs", "score_microbatch", "select_logprobs"]
+__all__ = ["Score", "compute_logprobs", "compute_score", "score_microbatch", "select_logprobs"]
 
 CHUNK_ELEMENTS = 2**23
 """Logits that are widened at once: 32 MiB in float32."""
 
 
 class Score(NamedTuple):
-    """What a policy says about tokens, without gradient.
+    """What a policy says about tokens.
 
     Attributes:
         logprobs: [n] nats, float32 or wider.
@@ -44,6 +44,13 @@ def compute_logprobs(model: nn.Module, microbatch: Microbatch) -> Tensor:
     return select_logprobs(logits, targets, temperature)
 
 
+def compute_score(model: nn.Module, microbatch: Microbatch) -> Score:
+    """Return logprobs as :func:`compute_logprobs` does, and entropies, both with gradient."""
+    targets, temperature, logits = _forward(model, microbatch)
+    entropy: Tensor = _Entropy.apply(logits, temperature)  # type: ignore[no-untyped-call]
+    return Score(select_logprobs(logits, targets, temperature), entropy)
+
+
 @torch.no_grad()
 def score_microbatch(model: nn.Module, microbatch: Microbatch) -> Score:
     """Return logprobs, bit for bit those of :func:`compute_logprobs`, and entropies."""
@@ -51,9 +58,7 @@ def score_microbatch(model: nn.Module, microbatch: Microbatch) -> Score:
     parts = []
     for part in _chunks(logits):
         logprobs = _log_softmax(logits[part], temperature[part])
-        # A token of probability 0 adds 0, not 0 * -inf.
-        entropy = torch.special.entr(logprobs.exp()).sum(-1)
-        parts.append((_gather(logprobs, targets[part]), entropy))
+        parts.append((_gather(logprobs, targets[part]), _entropy(logprobs)))
     return Score(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
@@ -95,6 +100,34 @@ class _SelectLogprobs(torch.autograd.Function):
             slope.scatter_add_(-1, targets[part, None], torch.ones_like(slope[:, :1]))
             result[part] = slope.mul_(scaled[part, None])
         return result, None, None
+
+
+class _Entropy(torch.autograd.Function):
+    """Entropy of softmax(logits / temperature), [n]; its slope is -p (log p + entropy) / temperature."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, temperature: Tensor) -> Tensor:
+        entropy = torch.cat([_entropy(_log_softmax(logits[p], temperature[p])) for p in _chunks(logits)])
+        ctx.save_for_backward(logits, temperature, entropy)
+        return entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        logits, temperature, entropy = ctx.saved_tensors
+        result = torch.empty_like(logits)
+        scaled = grad / temperature
+        for part in _chunks(logits):
+            logprobs = _log_softmax(logits[part], temperature[part])
+            slope = torch.special.entr(logprobs.exp()) - logprobs.exp() * entropy[part, None]
+            result[part] = slope.mul_(scaled[part, None])
+        return result, None
+
+
+def _entropy(logprobs: Tensor) -> Tensor:
+    # entr: a token of probability 0 adds 0, not 0 * -inf.
+    summands: Tensor = torch.special.entr(logprobs.exp())
+    return summands.sum(-1)
 
 
 def _chunks(logits: Tensor) -> list[slice]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperrl.agents.rendering import Renderer
-from hyperrl.train.algorithms import Grpo
+from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import TrainConfig, dump_config
 from hyperrl.train.consistency import ConsistencyGate
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
@@ -61,7 +61,7 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
                 served_version=lambda: sampler.policy_version,
                 on_episode=observer.on_episode,
             ),
-            algorithm=Grpo(config.algorithm, seed=config.run.seed),
+            algorithm=Algorithm(config.algorithm, seed=config.run.seed, max_tokens=config.rollout.max_tokens),
             learner=learner,
             publisher=Publisher([sampler], bucket_bytes=config.sampler.bucket_bytes),
             evaluator=_make_held_out(config, player, checked, display),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import failures, finite_float, identical, trajectories
 
 from hyperrl.store import TrajectoryWriter, read_trajectories
-from hyperrl.train.algorithms.grpo import Grpo
+from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.batching import TrainBatch, make_loss_tokens, make_segments
 from hyperrl.train.config import AlgorithmConfig
 from hyperrl.trajectory import Failure, Group, RewardTerm, Trajectory
@@ -51,7 +51,7 @@ def scored_groups(draw: st.DrawFn) -> list[Group]:
 
 
 def prepare(groups: list[Group], **config: object) -> TrainBatch:
-    return Grpo(AlgorithmConfig.model_validate(config), seed=3).prepare(groups)
+    return Algorithm(AlgorithmConfig.model_validate(config), seed=3).prepare(groups)
 
 
 def contents(batch: TrainBatch) -> list[object]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from hyperrl.train.algorithms.grpo import Grpo
+from hyperrl.train.algorithms.preparation import Algorithm
 
-__all__ = ["Grpo"]
+__all__ = ["Algorithm"]

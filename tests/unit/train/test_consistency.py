@@ -10,14 +10,14 @@ import torch
 from training_cases import make_learner, random_groups, tiny_model, trajectory, turn
 
 from hyperrl.errors import ConfigError, InvariantError
-from hyperrl.train.algorithms.grpo import Grpo
+from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig, ConsistencyConfig
 from hyperrl.train.consistency import DTYPE_LIMITS, ConsistencyGate
 from hyperrl.trajectory import Group
 
 
 def prepare(groups):
-    return Grpo(AlgorithmConfig(microbatch_tokens=50)).prepare(groups)
+    return Algorithm(AlgorithmConfig(microbatch_tokens=50)).prepare(groups)
 
 
 def gate(mode="tolerance", limit=0.0, dtype=torch.float32):

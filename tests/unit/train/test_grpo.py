@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from training_cases import random_groups, trajectory, turn
 
-from hyperrl.train.algorithms.grpo import Grpo
+from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig
 from hyperrl.train.metrics import find_metric
 from hyperrl.train.statistics import describe_play
@@ -17,7 +17,7 @@ from hyperrl.trajectory import Event, Failure, Group, StopReason, ToolRecord, Tr
 
 
 def prepare(groups, seed=0, **config):
-    return Grpo(AlgorithmConfig.model_validate(config), seed=seed).prepare(groups)
+    return Algorithm(AlgorithmConfig.model_validate(config), seed=seed).prepare(groups)
 
 
 def group(rewards, position=0, action=(5, 6), **fields):

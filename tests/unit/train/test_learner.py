@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from training_cases import make_learner, policy_logprobs, random_groups, tiny_model, trajectory, turn
 
 from hyperrl.errors import InvariantError
-from hyperrl.train.algorithms.grpo import Grpo
+from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig, OptimizerConfig
 from hyperrl.train.optimization import Optimizer
 from hyperrl.trajectory import Group
@@ -22,7 +22,7 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
 
 def prepare(groups, seed=0, **algorithm):
-    return Grpo(AlgorithmConfig.model_validate(algorithm), seed=seed).prepare(groups)
+    return Algorithm(AlgorithmConfig.model_validate(algorithm), seed=seed).prepare(groups)
 
 
 def gradients(model, batch, old_shift=0.0, **algorithm):

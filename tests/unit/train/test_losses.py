@@ -10,9 +10,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperrl.train.losses import compute_clipped_surrogate, compute_kl, token_weights
+from hyperrl.errors import InvariantError
+from hyperrl.train.algorithm_config import AlgorithmConfig
+from hyperrl.train.kl import estimate_drift
+from hyperrl.train.losses import LOSSES, LossInput, TokenLosses, token_weights
 
 MODES = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"]
+
+
+def policy_loss(name, logprobs, old, advantages, sequence=None, **config) -> TokenLosses:
+    sequence = torch.zeros(len(logprobs), dtype=torch.long) if sequence is None else sequence
+    data = LossInput(logprobs=logprobs, old_logprobs=old, advantages=advantages, sequence=sequence)
+    return LOSSES.find(name)(data, AlgorithmConfig(**config))
+
+
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 
 
@@ -103,7 +114,7 @@ numbers = st.floats(-8, 0)
 @given(st.lists(st.tuples(numbers, numbers, st.floats(-3, 3)), min_size=1, max_size=20))
 def test_the_surrogate_is_the_formula_token_by_token(rows):
     logprobs, old, advantages = (torch.tensor(c, dtype=torch.float64) for c in zip(*rows, strict=True))
-    found = compute_clipped_surrogate(logprobs, old, advantages, clip_low=0.2, clip_high=0.28)
+    found = policy_loss("clipped", logprobs, old, advantages, clip_low=0.2, clip_high=0.28)
     expected = [plain_loss(*row, 0.2, 0.28) for row in rows]
     assert found.losses.tolist() == pytest.approx([loss for loss, _ in expected])
     assert found.clipped.tolist() == [clipped for _, clipped in expected]
@@ -113,25 +124,38 @@ def test_a_clipped_token_has_no_gradient():
     logprobs = torch.tensor([-1.0, -1.0, -1.0, -1.0], requires_grad=True)
     old = torch.tensor([-2.0, -0.5, -2.0, -1.0])
     advantages = torch.tensor([1.0, -1.0, -1.0, 1.0])
-    found = compute_clipped_surrogate(logprobs, old, advantages, clip_low=0.2, clip_high=0.2)
+    found = policy_loss("clipped", logprobs, old, advantages, clip_low=0.2, clip_high=0.2)
     found.losses.sum().backward()
     assert logprobs.grad.tolist() == pytest.approx([0, 0, math.e, -1])
     assert found.clipped.tolist() == [True, True, False, False]
 
 
 def test_extreme_ratios_stay_finite():
-    found = compute_clipped_surrogate(
+    found = policy_loss(
+        "clipped",
         torch.tensor([0.0, -200.0]),
         torch.tensor([-200.0, 0.0]),
         torch.tensor([-1.0, 1.0]),
         clip_low=0.2,
         clip_high=0.2,
     )
-    assert found.log_ratio.tolist() == [20, -20]
+    assert found.losses.tolist() == pytest.approx([math.exp(20), -math.exp(-20)])
     assert torch.isfinite(found.losses).all()
 
 
 def test_kl_estimates():
-    k1, k3 = compute_kl(torch.tensor([0.0, math.log(2), -math.log(2)], dtype=torch.float64))
+    k1, k3 = estimate_drift(torch.tensor([0.0, math.log(2), -math.log(2)], dtype=torch.float64))
     assert k1.tolist() == pytest.approx([0, -math.log(2), math.log(2)])
     assert k3.tolist() == pytest.approx([0, 1 - math.log(2), -0.5 + math.log(2)])
+
+
+def test_a_constant_horizon_and_the_mean_of_groups():
+    index = episodes([1, 3])
+    norm = token_weights(index, "seq_mean_token_sum_norm", horizon=8)
+    assert norm.tolist() == [1 / 16] * 4
+    groups = np.array([0, 1, 1, 1])
+    assert token_weights(index, "group_mean", groups=groups).tolist() == pytest.approx([1 / 2] + [1 / 6] * 3)
+    with pytest.raises(InvariantError, match="horizon of at least 1"):
+        token_weights(index, "seq_mean_token_sum_norm")
+    with pytest.raises(InvariantError, match="group of every token"):
+        token_weights(index, "group_mean")
