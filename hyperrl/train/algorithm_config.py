@@ -149,8 +149,6 @@ class AlgorithmConfig(Section):
     def _check(self) -> Self:
         if self.dual_clip and self.dual_clip <= 1:
             raise ValueError(f"algorithm.dual_clip must be above 1, or 0 for none; it is {self.dual_clip}")
-        if self.kl.place == "none" and "coef" in self.kl.model_fields_set and self.kl.coef:
-            raise ValueError("algorithm.kl.coef has no effect while algorithm.kl.place is none")
         if self.correction.mode == "mask" and self.correction.floor > self.correction.cap:
             raise ValueError("algorithm.correction.floor is above algorithm.correction.cap")
         return self

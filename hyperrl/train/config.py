@@ -224,9 +224,10 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.rollout.group_size < 2:
+        if self.rollout.group_size < self.algorithm.smallest_group:
             raise ValueError(
-                "rollout.group_size is 1, but grpo compares the episodes of a group; give it at least 2"
+                f"rollout.group_size is {self.rollout.group_size}, but {self.algorithm.name} compares the"
+                f" episodes of a group; give it at least {self.algorithm.smallest_group}"
             )
         if "split" in self.env.kwargs:
             raise ValueError(

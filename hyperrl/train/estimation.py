@@ -39,6 +39,8 @@ def estimate_advantages(
         InvariantError: the estimator's result has the wrong length or is not finite.
         ConfigError: there is no such estimator.
     """
+    if not tokens:
+        return []
     counts = [len(one) for one in tokens]
     whole = replace(
         batch,

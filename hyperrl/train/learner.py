@@ -37,7 +37,7 @@ from hyperrl.train.metrics import reduce_metrics, summarise
 from hyperrl.train.optimization import Optimizer
 from hyperrl.train.scoring import compute_logprobs, compute_score
 
-__all__ = ["Auxiliary", "Critic", "Learner"]
+__all__ = ["Auxiliary", "Critic", "Learner", "PolicyUpdate"]
 
 Floats = NDArray[np.float64]
 
@@ -55,14 +55,22 @@ class Critic(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Update:
-    """What one optimizer step looks at, all of length N."""
+class PolicyUpdate:
+    """What one optimizer step of the policy looks at, all of length N.
+
+    Attributes:
+        minibatch: its tokens and weights.
+        old: denominators of the ratios.
+        advantages: of each token.
+        reference: the reference's logprobs, where a KL is part of the loss.
+        correction: weights for the mismatch of sampler and learner, where they are on.
+    """
 
     minibatch: Minibatch
     old: Tensor
     advantages: Floats
-    reference: Tensor | None
-    correction: Floats | None
+    reference: Tensor | None = None
+    correction: Floats | None = None
 
 
 class Auxiliary(NamedTuple):
@@ -205,7 +213,7 @@ class Learner:
         if minibatch.advantages is None:
             raise InvariantError("a minibatch without advantages cannot be learned from")
         in_loss = scores.reference if self.algorithm.kl.place == "loss" else None
-        update = _Update(
+        update = PolicyUpdate(
             minibatch=minibatch,
             old=scores.old[index],
             advantages=minibatch.advantages,
@@ -217,7 +225,7 @@ class Learner:
             report |= self.critic.update(minibatch, scores.values[index])
         return report
 
-    def _update(self, update: _Update, *, first: bool) -> dict[str, float]:
+    def _update(self, update: PolicyUpdate, *, first: bool) -> dict[str, float]:
         """Accumulate the gradient over the microbatches, then apply it once."""
         always = self.algorithm.learns_without_advantage
         parts = [
@@ -250,7 +258,7 @@ class Learner:
             report["actor/entropy_loss"] = float(entropy.sum())
         return report
 
-    def _accumulate(self, update: _Update, micro: Microbatch) -> Tensor:
+    def _accumulate(self, update: PolicyUpdate, micro: Microbatch) -> Tensor:
         """Add a microbatch's gradient; return losses, sums and the largest magnitude of a log ratio."""
         config = self.algorithm
         entropy: Tensor | None = None

@@ -15,6 +15,7 @@ from training_cases import make_learner, policy_logprobs, random_groups, tiny_mo
 from hyperrl.errors import InvariantError
 from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig, OptimizerConfig
+from hyperrl.train.learner import PolicyUpdate
 from hyperrl.train.optimization import Optimizer
 from hyperrl.trajectory import Group
 
@@ -30,8 +31,9 @@ def gradients(model, batch, old_shift=0.0, **algorithm):
     learner = make_learner(model, **algorithm)
     minibatch = batch.minibatches[0]
     old = learner.compute_logprobs(minibatch) + old_shift
+    update = PolicyUpdate(minibatch=minibatch, old=old, advantages=minibatch.advantages)
     for micro in minibatch.microbatches:
-        learner._accumulate(minibatch, micro, old)
+        learner._accumulate(update, micro)
     found = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
     return found
