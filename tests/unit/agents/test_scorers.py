@@ -12,7 +12,7 @@ from playground import ENVS, CountingPool, Echo, SpySampler, plans, settings
 from hyperrl.agents import RewardScorer, Scorer, load_scorer, play_episode, play_groups
 from hyperrl.envs import Excluded, Score, Task, TextEnv, Unscored, reward
 from hyperrl.errors import ConfigError, EndpointError, RewardDefinitionError
-from hyperrl.train.algorithms import Grpo
+from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig
 from hyperrl.trajectory import RewardTerm
 
@@ -79,7 +79,7 @@ def test_members_are_compared_when_the_last_has_ended():
 
 
 def test_grpo_learns_from_sums_of_steps_and_groups():
-    batch = Grpo(AlgorithmConfig()).prepare(play(groups=2))
+    batch = Algorithm(AlgorithmConfig()).prepare(play(groups=2))
     assert batch.rewards.tolist() == [0.5, 0.5, 1.5] * 2
 
 
@@ -92,7 +92,7 @@ def test_a_failing_comparison_scores_nobody_and_is_never_zero(fails, kind):
     assert scores(group, name) == [None] * 3
     assert kinds(group, name) == [kind] * 3
     assert [member.reward for member in group] == [None] * 3
-    assert Grpo(AlgorithmConfig()).prepare([group]).metrics[f"episodes/excluded/{kind}"] == 3
+    assert Algorithm(AlgorithmConfig()).prepare([group]).metrics[f"episodes/excluded/{kind}"] == 3
 
 
 class Words:
