@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hyperrl.envs.outcome import Outcome
     from hyperrl.envs.registration import env_ids, make_env
     from hyperrl.envs.rewards import Excluded, Score, Unscored, reward
+    from hyperrl.envs.simulated_user import ModelUser, ScriptedUser
     from hyperrl.envs.spaces import Unicode
     from hyperrl.envs.taskset import (
         JsonlTaskset,
@@ -35,12 +36,14 @@ __all__ = [
     "Judge",
     "ListTaskset",
     "McpServer",
+    "ModelUser",
     "Observation",
     "Outcome",
     "ParquetTaskset",
     "ProceduralTaskset",
     "RewardModel",
     "Score",
+    "ScriptedUser",
     "Task",
     "Taskset",
     "TextEnv",
@@ -63,6 +66,7 @@ _HOMES = {
     "outcome": ("Outcome",),
     "registration": ("env_ids", "make_env"),
     "rewards": ("Excluded", "Score", "Unscored", "reward"),
+    "simulated_user": ("ModelUser", "ScriptedUser"),
     "spaces": ("Unicode",),
     "taskset": ("JsonlTaskset", "ListTaskset", "ParquetTaskset", "ProceduralTaskset", "Task", "Taskset"),
     "tools": ("tool",),
