@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from hyperrl.errors import ConfigError, RunDirectoryError
 
 if TYPE_CHECKING:
     from hyperrl.envs.outcome import Outcome
+    from hyperrl.trajectory import RewardTerm
     from hyperrl.wiring.person import PersonEpisode
 
 __all__ = ["play_env"]
@@ -72,6 +74,7 @@ class _Terminal:
         self._episode = episode
         self._console = Console(highlight=False, soft_wrap=True)
         self._asks = sys.stdin.isatty()
+        self._terms_shown = 0
 
     def run(self) -> None:
         """Play until the episode ends or the person leaves."""
@@ -94,10 +97,7 @@ class _Terminal:
             self._show(f"the turns are used up ({episode.actions}); scored as it stands", "dim")
         if not episode.ended:
             self._show("left before the end: nothing is scored", "dim")
-        for term in episode.terms if episode.ended else ():
-            score = "unscored" if term.score is None else f"{term.score:g}"
-            why = f" ({term.error.kind}: {term.error.reason})" if term.error else ""
-            self._show(f"reward {term.name}: {score} x {term.weight:g}{why}")
+        self._show_terms(episode.terms[self._terms_shown :] if episode.ended else ())
         if episode.ended:
             self._show(f"total reward: {'unscored' if episode.reward is None else f'{episode.reward:g}'}")
         if save is not None and save.exists():
@@ -105,10 +105,21 @@ class _Terminal:
 
     def _take(self, action: str) -> None:
         outcome: Outcome = self._episode.act(action)
+        if not self._episode.ended:
+            self._show_terms(outcome.reward_terms)
         for record in outcome.tool_records:
             repairs = f", repaired: {', '.join(record.repairs)}" if record.repairs else ""
             self._show(f"tool {record.name}: {record.status}{repairs}", "yellow")
         self._show(str(outcome.observation), "cyan")
+
+    def _show_terms(self, terms: Sequence[RewardTerm]) -> None:
+        from hyperrl.wiring.person import cause_of
+
+        self._terms_shown += len(terms)
+        for term in terms:
+            score = "unscored" if term.score is None else f"{term.score:g}"
+            cause = cause_of(term)
+            self._show(f"reward {term.name}: {score} x {term.weight:g}" + (f" ({cause})" if cause else ""))
 
     def _action(self, text: str) -> str | None:
         """Return the action that a typed text stands for, if it stands for one. Raises ConfigError."""

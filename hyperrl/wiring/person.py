@@ -17,7 +17,7 @@ from hyperrl.errors import ConfigError, nearest
 from hyperrl.sampling import ToolSchema
 from hyperrl.trajectory import RewardTerm
 
-__all__ = ["PersonEpisode", "describe_tool", "write_tool_call"]
+__all__ = ["PersonEpisode", "cause_of", "describe_tool", "write_tool_call"]
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class PersonEpisode:
         task: position or id of the task; ``None`` lets the seed draw one.
         seed: of the reset.
         turns: what was said and what came back, in order.
-        terms: the rewards of the episode, once it has ended.
+        terms: the rewards so far: those of steps, and once it has ended those of the episode.
         ended: the environment ended it, or its turns are used up.
         cut: it was ended by its limit of turns.
     """
@@ -60,10 +60,11 @@ class PersonEpisode:
                 "observation": str(outcome.observation),
             }
         )
-        self.terms, self.ended = outcome.reward_terms, outcome.terminated
+        self.terms += outcome.reward_terms
+        self.ended = outcome.terminated
         limit = self.env.max_episode_steps
         if not self.ended and limit is not None and self.actions >= limit:
-            self.terms = self._runner.run(self.env.ascore())
+            self.terms += self._runner.run(self.env.ascore())
             self.ended = self.cut = True
         return outcome
 
@@ -101,18 +102,24 @@ class PersonEpisode:
                     "name": term.name,
                     "score": term.score,
                     "weight": term.weight,
-                    "cause": None if term.error is None else f"{term.error.kind}: {term.error.reason}",
+                    "cause": cause_of(term),
                 }
                 for term in self.terms
             ],
         }
 
     def close(self) -> None:
-        """Close the environment and the event loop."""
+        """Close what the episode opened, the environment and the event loop."""
         try:
+            self._runner.run(self.env.aclose_episode())
             self.env.close()
         finally:
             self._runner.close()
+
+
+def cause_of(term: RewardTerm) -> str | None:
+    """Return why a term has no score, or the score it has; ``None`` where nobody says."""
+    return term.cause if term.error is None else f"{term.error.kind}: {term.error.reason}"
 
 
 def describe_tool(schema: ToolSchema) -> str:

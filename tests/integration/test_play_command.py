@@ -97,6 +97,26 @@ def test_an_unscored_term_shows_its_cause(tmp_path: Path) -> None:
     ]
 
 
+def test_rewards_of_steps_show_when_they_are_earned(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(
+        "import gymnasium\n"
+        "from hyperrl.envs import TextEnv, reward\n"
+        "class Steps(TextEnv):\n"
+        "    def tasks(self):\n        return [{}]\n"
+        "    def start(self):\n        return 'begin'\n"
+        "    def reply(self, turn):\n        return 'go on' if turn < 1 else None\n"
+        "    @reward(at='step', weight=0.5)\n    def length(self, action):\n        return len(action)\n"
+        "    @reward\n    def done(self):\n        return 1\n"
+        "gymnasium.register('Steps-v0', entry_point=Steps)\n",
+        encoding="utf-8",
+    )
+    done = play("ab\nabcd\n", "steps:Steps-v0", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert lines[1:3] == ["reward length: 2 x 0.5", "go on"], done.stderr
+    assert sorted(lines[3:-1]) == ["reward done: 1 x 1", "reward length: 4 x 0.5"]
+    assert lines[-1] == "total reward: 4"
+
+
 def test_bad_input_is_refused_before_anything_is_played(tmp_path: Path) -> None:
     there = tmp_path / "there.json"
     there.write_text("mine", encoding="utf-8")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from hyperrl.envs.checking.findings import FailedError, SkippedError
 from hyperrl.envs.core import TextEnv, score_as_it_stands
 from hyperrl.envs.messages import Observation
+from hyperrl.envs.outcome import Outcome
 
 __all__ = ["TOLERANCE", "Played", "Plays", "others", "spread"]
 
@@ -84,20 +84,30 @@ class Plays:
 
         Raises:
             FailedError: a step raised.
+            SkippedError: only groups of episodes are scored.
         """
-        total = 0.0
+        total, why = 0.0, {}
         for action in actions:
             _, reward, terminated, _, info = _step(self.env, action)
             total += reward
+            why.update(info.get("unscored", {}))
             if terminated:
-                return Played(score=total, why=dict(info.get("unscored", {})))
-        return self._cut(total)
+                self._refuse_groups(why)
+                return Played(score=total, why=why)
+        return self._cut(total, why)
 
-    def _cut(self, total: float) -> Played:
-        terms = score_as_it_stands(self.env)
-        why = {t.name: f"{t.error.kind}: {t.error.reason}" for t in terms if t.error is not None and t.weight}
-        scores = [t.score * t.weight for t in terms if t.score is not None]
-        return Played(score=math.nan if why else total + math.fsum(scores), why=why, ended=False)
+    def _cut(self, total: float, why: dict[str, str]) -> Played:
+        outcome = Outcome(
+            kind="final",
+            observation=Observation("", ()),
+            task_id="",
+            reward_terms=score_as_it_stands(self.env),
+        )
+        return Played(score=total + outcome.reward, why={**why, **outcome.unscored}, ended=False)
+
+    def _refuse_groups(self, why: Mapping[str, str]) -> None:
+        if "" in why and self.env.scores_groups:
+            raise SkippedError("its rewards need a whole group of episodes")
 
     def _play_one(self) -> None:
         try:
@@ -106,7 +116,7 @@ class Plays:
             actions = []
         try:
             self.go_on(chain(actions, [""]))
-        except FailedError:  # found and reported by the check of that promise
+        except (FailedError, SkippedError):  # found and reported by the check of that promise
             return
 
 

@@ -9,7 +9,7 @@ import pytest
 import text_envs
 from text_envs import Guess, Sums, Unsure
 
-from hyperrl.envs import check_env_contract, make_env, reward
+from hyperrl.envs import Unscored, check_env_contract, make_env, reward
 from hyperrl.envs.checker import odd_texts
 from hyperrl.envs.checking.texts import general_attacks, task_attacks
 
@@ -159,6 +159,26 @@ class Sluggish(Sums):
         return super().start(task)
 
 
+class Stepwise(Guess):
+    """Cannot score some of its steps."""
+
+    splits = ("train",)
+
+    @reward(at="step")
+    def politeness(self, turn):
+        return Unscored("nobody listened") if turn == 0 else 0.0
+
+
+class Compared(Sums):
+    """Only compares the episodes of a group."""
+
+    correct = None
+
+    @reward(at="group")
+    def longest(self, answers):
+        return [len(answer) for answer in answers]
+
+
 class TwoTerms(Sums):
     """Declares what its gold scores."""
 
@@ -204,6 +224,8 @@ FINDINGS = [
     (Unpickled, {"pickle keeps it": "fail"}),
     (Sluggish, {"tasks are there in time": "warn"}),
     (TwoTerms, {}),
+    (Stepwise, {"gymnasium": "fail", GOLD: "fail", EMPTY: "fail", "splits do not overlap": "skip"}),
+    (Compared, {"gymnasium": "fail", GOLD: "skip", EMPTY: "skip", WRONG: "skip", ATTACKS: "skip"}),
 ]
 
 
