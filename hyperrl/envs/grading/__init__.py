@@ -1,7 +1,7 @@
 """Graders: what makes an answer right, decided exactly and in bounded time."""
 
 from hyperrl.envs.grading.answers import AnswerPolicy, Verdict, grade_answer
-from hyperrl.envs.grading.code import CodeTestResult, CodeVerdict, agrade_code, grade_code
+from hyperrl.envs.grading.code import CODE_LIMITS, CodeTestResult, CodeVerdict, agrade_code, grade_code
 from hyperrl.envs.grading.code_tests import CallTest, CodeTest, read_asserts, read_check
 from hyperrl.envs.grading.code_text import extract_code
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer, strip_reasoning
@@ -11,6 +11,7 @@ from hyperrl.envs.grading.qa import QaVerdict, grade_qa
 from hyperrl.envs.grading.reading import is_number
 
 __all__ = [
+    "CODE_LIMITS",
     "AnswerPolicy",
     "AnswerStyle",
     "CallTest",
