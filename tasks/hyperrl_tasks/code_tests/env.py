@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from hyperrl.envs import ListTaskset, Task, TextEnv, Unscored, reward
+from hyperrl.envs import ListTaskset, Score, Task, TextEnv, Unscored, reward
 from hyperrl.envs.grading import CODE_LIMITS, agrade_code
 from hyperrl.envs.sandbox import make_sandbox
 from hyperrl.errors import ConfigError, nearest
@@ -14,8 +14,6 @@ from hyperrl_tasks.code_tests.files import DIFFICULTIES, load_rows
 from hyperrl_tasks.code_tests.problems import Problem, read_problem
 
 __all__ = ["CodeTests"]
-
-_CAUSES = ("unparsed", "wrong", "error", "timeout")
 
 
 class CodeTests(TextEnv):
@@ -72,10 +70,7 @@ class CodeTests(TextEnv):
         self.held_out_share = held_out_share
         self.timeout_s = timeout_s
         self.sandbox = make_sandbox(minimum, limits=CODE_LIMITS)
-        self.reward_weights = {
-            "tests/share": float(share_weight),
-            **{f"tests/{cause}": 0.0 for cause in _CAUSES},
-        }
+        self.reward_weights = {"tests/share": float(share_weight)}
         self._problem: Problem | None = None
 
     def tasks(self) -> ListTaskset:
@@ -95,8 +90,8 @@ class CodeTests(TextEnv):
         return self._problem.question
 
     @reward
-    async def tests(self, task: Task, answer: str) -> dict[str, float] | Unscored:
-        """Return the terms ``passed`` (all hidden tests), ``share`` of them, and one for each cause."""
+    async def tests(self, task: Task, answer: str) -> dict[str, float | Score] | Unscored:
+        """Return the terms ``passed``, all hidden tests or why not, and ``share``, how many of them."""
         problem = self._problem or self._read(task)
         verdict = await agrade_code(
             answer,
@@ -108,8 +103,10 @@ class CodeTests(TextEnv):
         )
         if isinstance(verdict, Unscored):
             return verdict
-        causes = {cause: float(verdict.cause == cause) for cause in _CAUSES}
-        return {"passed": float(verdict.passed), "share": verdict.share, **causes}
+        return {
+            "share": verdict.share,
+            "passed": Score(float(verdict.passed), cause=verdict.cause or None),
+        }
 
     def gold(self, task: Task) -> str:
         """Return the reference solution."""
