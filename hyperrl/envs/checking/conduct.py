@@ -35,7 +35,7 @@ __all__ = [
 Make = Callable[..., TextEnv]
 
 _ODD_TEXTS = 200
-_FEWEST_ODD_TEXTS = 40
+_FEWEST_ODD_TEXTS = 26
 _TASKS_COMPARED = 500
 _COMPARING_S = 1.0
 _MOST_RESET_S = 0.005
