@@ -31,7 +31,7 @@ _FEWEST_REPLAYED = 8
 def check_env_contract(env_id: str, **kwargs: Any) -> CheckReport:
     """Check an environment against gymnasium's contract and ours; never raises for a failing one.
 
-    About a second is spent on each promise: where one episode takes long, fewer are played.
+    About two seconds are spent on a promise, ten on attacks: where one episode takes long, fewer are played.
 
     Args:
         env_id: a registered id.

@@ -155,7 +155,7 @@ class Sluggish(Sums):
     """Takes its time."""
 
     def start(self, task):
-        time.sleep(0.007)
+        time.sleep(0.006)
         return super().start(task)
 
 
@@ -292,7 +292,7 @@ def test_the_longer_an_episode_takes_the_fewer_are_played():
 
         @reward
         def correct(self, task, answer):
-            time.sleep(0.3 if answer.strip() == task["answer"] else 0)
+            time.sleep(0.6 if answer.strip() == task["answer"] else 0)
             return answer.strip() == task["answer"]
 
     (found,) = [c for c in checked(Dragging).checks if c.name == GOLD]
