@@ -19,7 +19,7 @@ EngineName = Literal["auto", "tantivy", "fts5"]
 """What ranks: ``tantivy`` (the extra ``search``), ``fts5`` (SQLite's, in the standard library), or
 ``auto``: tantivy where it is installed."""
 
-_FTS5_INLINE_PARAGRAPHS = 5_000
+_FTS5_INLINE_PARAGRAPHS = 2_000
 _TANTIVY_INLINE_PARAGRAPHS = 1_000_000
 
 

@@ -30,14 +30,21 @@ class _Shared:
 
     def __init__(self) -> None:
         self._slots: OrderedDict[tuple[str, str], _Slot] = OrderedDict()
+        self._chosen: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def ready(self, key: tuple[str, str]) -> SearchIndex | None:
-        slot = self._slots.get(key)
+    def ready(self, corpus: Corpus, engine: EngineName) -> SearchIndex | None:
+        slot = self._slots.get(self._key(corpus, engine))
         return None if slot is None else slot.index
 
+    def _key(self, corpus: Corpus, engine: EngineName) -> tuple[str, str]:
+        chosen = self._chosen.get(engine)
+        if chosen is None:
+            chosen = self._chosen[engine] = choose_engine(engine)  # looks at what is installed: slow
+        return corpus.digest, chosen
+
     def get(self, corpus: Corpus, engine: EngineName) -> SearchIndex:
-        key = (corpus.digest, choose_engine(engine))
+        key = self._key(corpus, engine)
         with self._lock:
             slot = self._slots.setdefault(key, _Slot())
             self._slots.move_to_end(key)
@@ -85,7 +92,7 @@ async def asearch(
     longer, run in a thread. Arguments and errors are those of :func:`shared_index` and
     :meth:`SearchIndex.search`.
     """
-    index = _shared.ready((corpus.digest, choose_engine(engine)))
+    index = _shared.ready(corpus, engine)
     if index is None:
         index = await asyncio.to_thread(shared_index, corpus, engine)
     if index.blocks:

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, get_args
 
-from hyperrl.envs import ListTaskset, Task, TextEnv, reward, tool
+from hyperrl.envs import ListTaskset, Score, Task, TextEnv, reward, tool
 from hyperrl.envs.grading import QaVerdict, grade_qa
 from hyperrl.envs.search import Corpus, EngineName, asearch, make_snippet
 from hyperrl.errors import ConfigError, nearest
@@ -88,10 +88,14 @@ class SearchR1(TextEnv):
         self.reward_weights = {name: float(weight) for name, weight in weights.items()}
         self.system_prompt = _rules(answer_format)
         self._found = False
-        self._load()
+        self._corpus: Corpus | None = self._load()[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the corpus out: it is read or made again, once for a process."""
+        return {**super().__getstate__(), "_corpus": None}
 
     def _load(self) -> tuple[ListTaskset, Corpus]:
-        """Return questions and corpus; both are kept for the process, so that this costs little again."""
+        """Return questions and corpus; files and worlds are kept for a while, so that it is quick again."""
         if self.path is not None:
             return load_questions(self.path, self.split, corpus=self.corpus_path, divide=self.divide)
         questions = make_questions(self.world_seed, self.split, self.hops, self.distractors)
@@ -100,7 +104,9 @@ class SearchR1(TextEnv):
     @property
     def corpus(self) -> Corpus:
         """The paragraphs that are searched."""
-        return self._load()[1]
+        if self._corpus is None:
+            self._corpus = self._load()[1]
+        return self._corpus
 
     def tasks(self) -> ListTaskset:
         """The questions of the split, with ``question``, ``answers`` and ``titles`` of gold paragraphs."""
@@ -127,10 +133,10 @@ class SearchR1(TextEnv):
         return "\n\n".join(f"[{number}] {hit.title}\n{text}" for number, (hit, text) in numbered)
 
     @reward
-    def correct(self, task: Task, answer: str) -> float:
+    def correct(self, task: Task, answer: str) -> Score:
         """1 if the answer is a right one after SQuAD's normalisation, 0 otherwise."""
         verdict = self._judge(task, answer)
-        return float(verdict is not None and verdict.exact)
+        return Score(0.0, cause="unparsed") if verdict is None else Score(float(verdict.exact))
 
     @reward(weight=0.0)
     def f1(self, task: Task, answer: str) -> float:

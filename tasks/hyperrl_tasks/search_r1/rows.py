@@ -130,13 +130,13 @@ def _read_file(path: str, mtime_ns: int, size: int) -> QuestionFile:
 
 
 def _json_rows(path: str) -> list[Any]:
-    text = Path(path).read_bytes().decode("utf-8-sig", "replace")
     try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
         if path.endswith(".jsonl"):
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
+            return [json.loads(line) for line in text.split("\n") if line.strip()]
         rows = json.loads(text)
     except ValueError as error:
-        raise DataError(f"{path!r} is not JSON: {error}") from error
+        raise DataError(f"{path!r} is not JSON in UTF-8: {error}") from error
     rows = rows.get("data") if isinstance(rows, dict) else rows
     if not isinstance(rows, list):
         raise DataError(f"{path!r} must hold a list of questions, or an object with such a list as data")

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import multiprocessing
 import pickle
+import sys
 import threading
 
 import pytest
@@ -22,7 +23,7 @@ from hyperrl.envs.search import (
     read_corpus,
     shared_index,
 )
-from hyperrl.errors import ConfigError, DataError, EnvError
+from hyperrl.errors import ConfigError, DataError, EnvError, MissingExtraError
 
 PARAGRAPHS = [
     ("Rudy Giuliani", "Rudy Giuliani was the mayor of New York City."),
@@ -148,6 +149,14 @@ def test_wrong_arguments_are_refused(index):
         open_index(Corpus(PARAGRAPHS), "tantivi")
 
 
+def test_without_tantivy_sqlite_ranks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tantivy", None)
+    with open_index(Corpus(PARAGRAPHS)) as index:
+        assert index.engine == "fts5"
+    with pytest.raises(MissingExtraError, match=r"pip install 'hyperrl\[search\]'"):
+        open_index(Corpus(PARAGRAPHS), "tantivy")
+
+
 # One index for a process
 
 
@@ -168,6 +177,17 @@ def test_a_corpus_has_one_index_however_many_ask(engine):
     assert len({id(one) for one in seen}) == 1
     close_indexes()
     assert shared_index(corpus, engine) is not seen[0]
+
+
+def test_the_indexes_that_were_used_last_are_kept():
+    corpora = [Corpus([(f"Page {i}", "text")]) for i in range(9)]
+    first, second, *_ = [shared_index(corpus, "fts5") for corpus in corpora]
+    assert shared_index(corpora[1], "fts5") is second
+    assert shared_index(corpora[0], "fts5") is not first
+    assert first.search("page"), "whoever holds it may go on"
+    close_indexes()
+    with pytest.raises(EnvError, match="closed"):
+        second.search("page")
 
 
 def test_many_coroutines_search_at_once(engine):

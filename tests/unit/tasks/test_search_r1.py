@@ -167,6 +167,16 @@ def test_what_is_wrong_can_be_told_apart():
     assert play(env, search("qqqq"), "")[4]["reward_terms"]["searched"] == 0.0
 
 
+def test_an_answer_that_cannot_be_read_has_a_cause():
+    async def causes(action):
+        env = make_env(ENV_ID)
+        await env.areset(seed=0)
+        return [term.cause for term in (await env.astep(action)).reward_terms if term.name == "correct"]
+
+    assert asyncio.run(causes("I do not know.")) == ["unparsed"]
+    assert asyncio.run(causes("<answer>wrong</answer>")) == [None]
+
+
 def test_weights_and_options():
     env = make_env(ENV_ID, f1_weight=0.5, format_weight=0.25, search_weight=0.125, top_k=1, snippet_chars=80)
     assert play(env, *gold_of(env))[1] == 1.875
@@ -358,6 +368,18 @@ def test_parquet_with_prompt_and_answer(tmp_path, row):
     assert play(env, "<answer>PARIS.</answer>", task=1)[1] == 1.0
 
 
+def test_json_lines_may_hold_any_character(tmp_path):
+    rows = [{"question": "a\u2028b\x85c?", "answer": "d", "context": [["t", ["x"]]]}, HOTPOT]
+    path = tmp_path / "q.jsonl"
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n", encoding="utf-8")
+    tasks, corpus = load_questions(path, "train", divide=False)
+    assert [task["question"] for task in tasks] == ["a\u2028b\x85c?", HOTPOT["question"]]
+    assert corpus.titles == ("t", "Dust", "Ada Roe")
+    path.write_bytes(b"\xff")
+    with pytest.raises(DataError, match="is not JSON in UTF-8"):
+        load_questions(path, "train")
+
+
 def test_a_path_is_divided_unless_told_otherwise(tmp_path):
     rows = [{**HOTPOT, "_id": str(i), "question": f"Question {i}?"} for i in range(200)]
     path = write(tmp_path / "q.json", [*rows, *rows])
@@ -373,7 +395,7 @@ def test_a_path_is_divided_unless_told_otherwise(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("q.json", "{", "is not JSON"),
+        ("q.json", "{", "is not JSON in UTF-8"),
         ("q.json", '{"a": 1}', "must hold a list of questions"),
         ("q.json", "[]", "holds no rows"),
         (
