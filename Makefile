@@ -1,6 +1,7 @@
 # make quickstart    train a tiny agent from nothing, in minutes, on a CPU
 # make test          everything that continuous integration runs
 # make check         format, lint, types, import contracts, fast tests
+# make check-oracles compare advantages, losses and corrections with verl's and TRL's; ends with a table
 # make real          train a real model on real data
 # make venv          only make .venv
 # make clean         remove what was built; runs/ stays
@@ -13,6 +14,9 @@ INSTALLED := $(VENV)/.installed
 # Pinned and installed first: left to a dependency, pip may settle on a newer or larger build of torch.
 TORCH ?= torch==2.13.0
 
+# Functions that tests compare with. Without their dependencies: verl pins other releases of transformers.
+ORACLES := verl==0.9.1 trl==1.16.0
+
 # Two workers with one thread each: on small machines threads only get in each other's way.
 WORKERS ?= 2
 
@@ -23,7 +27,7 @@ QUICKSTART = --set run.seed=$(SEED) --set run.dir=$(RUN) --set run.overwrite=tru
   --set sft.start=$(RUN)/random --set model.path=$(RUN)/warm
 GSM8K ?= data/gsm8k
 
-.PHONY: venv test check quickstart real clean
+.PHONY: venv test check check-oracles quickstart real clean
 
 venv: $(INSTALLED)
 
@@ -32,7 +36,8 @@ $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # older ones know no --group
 	$(BIN)/python -m pip install --quiet '$(TORCH)'
-	$(BIN)/python -m pip install --quiet --editable '.[models]' --group dev '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --editable '.[models]' --group dev --group oracles '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --no-deps $(ORACLES)
 	touch $@
 
 test: venv
@@ -42,6 +47,9 @@ test: venv
 
 check: venv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) scripts/check
+
+check-oracles: venv
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/oracles $(ARGS)
 
 # A random model, a short supervised warm start, then GRPO. `make quickstart SEED=1` draws everything anew.
 quickstart: venv
