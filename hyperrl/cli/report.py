@@ -70,6 +70,7 @@ def print_figures(report: EvalReport) -> None:
     table.add_row("episodes", f"{figures.episodes}{resumed}")
     table.add_row("unscored, in no figure above", str(figures.episodes - figures.scored))
     for title, counts in (
+        ("cause", figures.causes),
         ("unscored", figures.unscored),
         ("cut by", figures.truncated),
         ("tool calls", figures.tool_calls),

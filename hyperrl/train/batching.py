@@ -34,6 +34,7 @@ __all__ = [
     "make_microbatches",
     "make_segments",
     "partition_segments",
+    "refuse_unsampled",
     "split_minibatches",
 ]
 
@@ -195,6 +196,21 @@ def make_segments(trajectory: Trajectory, index: int = 0, *, learn: Learn = "sam
                 )
             segments.append(segment)
     return segments
+
+
+def refuse_unsampled(trajectory: Trajectory) -> None:
+    """Refuse an episode that was recorded without tokens, such as those of ``hyperrl eval --endpoint``.
+
+    Raises:
+        TrajectoryError: it was; no ratio or gradient can be computed.
+    """
+    turns = [turn for turn in trajectory.turns if turn.use == "train"]
+    if turns and not any(turn.sampled or len(turn.action_ids) for turn in turns):
+        raise TrajectoryError(
+            f"the episode of task {trajectory.task_id!r} (group {trajectory.group_id}) was played by a remote"
+            " endpoint or a script: its turns have neither tokens nor behavior_logprobs to learn from. It is"
+            " for evaluation; train on episodes that a sampler of the run has played"
+        )
 
 
 def _leaf_paths(trajectory: Trajectory) -> list[tuple[int, ...]]:

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hyperrl.causes import count_causes
 from hyperrl.train.estimates import Estimate, compute_mean, compute_rate, estimate_pass_at_k
 from hyperrl.trajectory import GroupId, StopReason, Trajectory
 
@@ -24,6 +25,7 @@ class EvalFigures:
     Attributes:
         episodes: episodes that were played.
         unscored: of these, the ones without a reward, by cause.
+        causes: why episodes came out as they did, by cause of :mod:`hyperrl.causes`.
         success: avg@K, mean over tasks of the share of scored samples that succeeded.
         pass_at: pass@k by k, over the tasks with at least k scored samples.
         reward: mean over tasks of the mean reward of their scored samples.
@@ -37,6 +39,7 @@ class EvalFigures:
 
     episodes: int
     unscored: Mapping[str, int]
+    causes: Mapping[str, int]
     success: Estimate
     pass_at: Mapping[int, Estimate]
     reward: Estimate
@@ -67,7 +70,7 @@ class EvalFigures:
         }
         for k, estimate in self.pass_at.items():
             values |= _interval("eval/pass_at", f"/{k}", estimate)
-        for name in ("unscored", "truncated", "tool_calls"):
+        for name in ("unscored", "causes", "truncated", "tool_calls"):
             counts: Mapping[str, int] = getattr(self, name)
             values |= {f"eval/{name}/{kind}": count for kind, count in counts.items()}
         return {name: float(value) for name, value in values.items()}
@@ -89,13 +92,14 @@ def compute_figures(
         if trajectory.usable and trajectory.reward is not None:
             rewards[trajectory.group_id].append(trajectory.reward)
     outcomes = [[reward >= threshold for reward in found] for found in rewards.values()]
-    causes = [cause for cause in map(unscored_cause, played) if cause]
+    unscored = [cause for cause in map(unscored_cause, played) if cause]
     cut = [str(t.truncation_reason) for t in played if t.truncation_reason is not None]
     records = [record for t in played for event in t.events for record in event.tool_calls]
     turns = [len(t.turns) for t in played]
     return EvalFigures(
         episodes=len(played),
-        unscored=_count(causes),
+        unscored=_count(unscored),
+        causes=count_causes(played, success=threshold),
         success=compute_rate([math.fsum(found) / len(found) for found in outcomes]),
         pass_at={k: _pass_at(outcomes, k) for k in ks},
         reward=compute_mean([math.fsum(found) / len(found) for found in rewards.values()]),
@@ -111,10 +115,13 @@ def compute_figures(
 def unscored_cause(trajectory: Trajectory) -> str:
     """Return why an episode has no reward that counts; empty if it has one.
 
-    The kind of its failure; else the kind of the first unscored term; ``no_reward`` where no term counts.
+    ``excluded`` where a reward says that it does not count; the kind of its failure; the kind of the first
+    unscored term; ``no_reward`` where no term counts.
     """
     if trajectory.usable:
         return ""
+    if trajectory.excluded is not None:
+        return "excluded"
     if trajectory.failure is not None and trajectory.failure.exclude:
         return trajectory.failure.kind
     errors = [term.error.kind for term in trajectory.reward_terms if term.weight and term.error is not None]

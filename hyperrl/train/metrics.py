@@ -200,6 +200,7 @@ _TABLE: tuple[Metric, ...] = (
     Metric("eval/episodes", "episodes", "last", "Episodes that were played."),
     Metric("eval/unscored", "episodes", "last", "Of these, episodes without a reward; in no mean."),
     Metric("eval/unscored/<kind>", "episodes", "last", "Episodes without a reward, by cause."),
+    Metric("eval/causes/<cause>", "episodes", "last", "Episodes by why they came out so: right, wrong, ..."),
     Metric("eval/truncated/<reason>", "episodes", "last", "Episodes that were cut, by reason."),
     Metric("eval/clipped", "episodes", "last", "Episodes with an action that ran into its token limit."),
     Metric("eval/turns", "turns", "last", "Mean number of turns of an episode."),

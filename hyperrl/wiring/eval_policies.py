@@ -41,12 +41,14 @@ class EvalJob:
         params: how actions are drawn.
         picks: task index by group id.
         run_seed: seed of resets and requests.
+        scores_groups: rewards compare the episodes of a task, so that a task is played whole or not at all.
     """
 
     config: TrainConfig
     params: SamplingParams
     picks: Mapping[GroupId, int]
     run_seed: int
+    scores_groups: bool = False
 
     @property
     def env_kwargs(self) -> dict[str, Any]:

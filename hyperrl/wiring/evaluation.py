@@ -13,6 +13,7 @@ from hyperrl.agents.env_pool import EnvPool
 from hyperrl.agents.episode import EpisodePlan, RolloutSettings
 from hyperrl.agents.limits import RolloutLimits
 from hyperrl.agents.rollout import play_groups
+from hyperrl.agents.scorers import load_scorer
 from hyperrl.envs.registration import load_entry_points, make_env
 from hyperrl.errors import ConfigError, RolloutError
 from hyperrl.sampling import EpisodeKey, SamplingParams
@@ -107,8 +108,8 @@ def run_evaluation(settings: EvalSettings, display: Display) -> EvalReport:
         folder = None
         if settings.out is not None:
             folder = stack.enter_context(EvalDirectory(settings.out, what, resume=settings.resume))
-        run = _Evaluation(job, opened, folder, display)
         plans = _plans(job, settings.samples)
+        run = _Evaluation(job, opened, folder, display)
         run.play(plans)
         ended = [run.ended[plan.key] for plan in plans]
         figures = compute_figures(
@@ -125,10 +126,12 @@ def _make_job(settings: EvalSettings) -> tuple[EvalJob, str]:
     """Return the job and the version of its environment."""
     config = settings.config
     split = config.evaluation.split
+    for path in config.env.scorers:
+        load_scorer(path)  # says now what is wrong with it
     env = make_env(config.env.id, **{**config.env.kwargs, "split": split})
     try:
         picks = pick_held_out(len(env.taskset), config.evaluation.episodes)
-        version = str(env.version)
+        version, scores_groups = str(env.version), env.scores_groups
     finally:
         env.close()
     temperature = config.evaluation.temperature if settings.temperature is None else settings.temperature
@@ -137,6 +140,7 @@ def _make_job(settings: EvalSettings) -> tuple[EvalJob, str]:
         params=SamplingParams(max_tokens=config.rollout.max_tokens, temperature=temperature),
         picks=dict(picks),
         run_seed=derive_seed(config.run.seed, "evaluation"),
+        scores_groups=scores_groups or bool(config.env.scorers),
     )
     return job, version
 
@@ -153,6 +157,7 @@ def _describe(settings: EvalSettings, job: EvalJob, version: str) -> dict[str, A
         "tasks": len(job.picks),
         "samples": settings.samples,
         "policy": settings.policy.describe(),
+        "scorers": list(config.env.scorers),
         "program": program_name(load_program(config.env.program)),
         "seed": config.run.seed,
         "temperature": job.params.temperature,
@@ -194,8 +199,8 @@ class _Evaluation:
         self._display = display
         self._kinds: set[str | None] = set()
         self._succeeded = self._scored = self._played = 0
-        self.ended: dict[EpisodeKey, Trajectory] = dict(folder.ended) if folder is not None else {}
-        self.resumed = len(self.ended)
+        self.ended: dict[EpisodeKey, Trajectory] = {}
+        self.resumed = 0
 
     def play(self, plans: Sequence[EpisodePlan]) -> None:
         """Play what has not ended yet.
@@ -203,10 +208,9 @@ class _Evaluation:
         Raises:
             RolloutError: every episode failed in the same way.
         """
+        self._take_over(plans)
         missing = [plan for plan in plans if plan.key not in self.ended]
         self._display.start("evaluation", len(plans))
-        for trajectory in self.ended.values():
-            self._count(trajectory)
         if self.resumed:
             self._display.advance(self.resumed, f"{self.resumed} were there")
         if not missing:
@@ -217,6 +221,8 @@ class _Evaluation:
             run_seed=self._job.run_seed,
             seats={"main": self._opened.seat},
             program=load_program(config.env.program),
+            scorers=[load_scorer(path) for path in config.env.scorers],
+            scorer_timeout_s=config.env.scorer_timeout_s,
             limits=RolloutLimits(
                 max_turns=config.rollout.max_turns,
                 max_tokens=config.rollout.max_tokens,
@@ -242,6 +248,16 @@ class _Evaluation:
             finally:
                 if self._opened.aclose is not None:
                     thread.run(_closing(self._opened))
+
+    def _take_over(self, plans: Sequence[EpisodePlan]) -> None:
+        """Count what an earlier part of the evaluation has played."""
+        there = self._folder.ended if self._folder is not None else {}
+        broken = {plan.key.group_id for plan in plans if plan.key not in there}
+        for key, trajectory in there.items():
+            if not (self._job.scores_groups and key.group_id in broken):
+                self.ended[key] = trajectory
+                self._count(trajectory)
+        self.resumed = len(self.ended)
 
     def _on_episode(self, trajectory: Trajectory) -> None:
         self.ended[EpisodeKey(trajectory.group_id, trajectory.sample_index)] = trajectory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import math
 import threading
@@ -27,6 +28,8 @@ from hyperrl.train.models import load_model, make_tiny_model
 from hyperrl.train.trainer import Trainer
 from hyperrl.trajectory import Trajectory
 from hyperrl.wiring.display import Silent
+from hyperrl.wiring.eval_policies import ModelChoice
+from hyperrl.wiring.evaluation import EvalSettings, run_evaluation
 from hyperrl.wiring.saved_model import evaluate_model, roll_out
 from hyperrl.wiring.sft import run_warm_start
 from hyperrl.wiring.training import run_training
@@ -170,6 +173,24 @@ def test_a_saved_model_evaluates_to_the_number_of_its_run(make_run) -> None:
     evaluation = evaluate_model(saved, Silent())
     assert evaluation.sampled == outcome.result.after.sampled
     assert evaluation.greedy == outcome.result.after.greedy
+
+
+def test_hyperrl_eval_gives_the_number_of_the_run(make_run, tmp_path: Path) -> None:
+    config = make_run(env={"id": "hyperrl/SortDigits-v0", "kwargs": {}}, iterations=1)
+    outcome = run_training(config, Silent())
+    path = config.run.dir / "model"
+    saved = config.model_copy(update={"model": config.model.model_copy(update={"path": path})})
+    settings = EvalSettings(config=saved, policy=ModelChoice(path, "float32"), out=tmp_path / "eval")
+    figures = run_evaluation(settings, Silent()).figures
+    after = outcome.result.after
+    assert figures.success.mean == after.sampled.rate
+    assert (figures.success.low, figures.success.high) == after.sampled.interval
+    assert figures.reward.mean == pytest.approx(after.sampled.mean_reward)
+    assert all(
+        turn.sampled for t in read_trajectories(tmp_path / "eval" / "trajectories") for turn in t.turns
+    )
+    greedy = run_evaluation(dataclasses.replace(settings, out=None, temperature=0.0), Silent()).figures
+    assert greedy.success.mean == after.greedy.rate
 
 
 def test_a_rollout_is_stored_and_not_over_another(make_run, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from hyperrl.train.batching import (
     make_loss_tokens,
     make_microbatches,
     make_segments,
+    refuse_unsampled,
     split_minibatches,
 )
 from hyperrl.train.estimation import estimate_advantages, with_advantages
@@ -130,6 +131,7 @@ class Algorithm:
         )
 
     def _segments(self, trajectory: Trajectory, index: int) -> list[Segment]:
+        refuse_unsampled(trajectory)
         segments = make_segments(trajectory, index)
         if len(segments) < 2 or not self.config.follows_main_path:
             return segments

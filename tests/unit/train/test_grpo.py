@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from training_cases import random_groups, trajectory, turn
 
+from hyperrl.errors import TrajectoryError
 from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig
 from hyperrl.train.metrics import find_metric
@@ -48,6 +49,14 @@ def test_an_unscored_episode_leaves_its_group_alone():
     assert batch.rewards.tolist() == [1, 0, 1]
     assert np.unique(batch.minibatches[0].advantages).tolist() == pytest.approx([-2 / 3, 1 / 3])
     assert batch.metrics["episodes/excluded/reward_error"] == 1
+
+
+def test_episodes_of_an_endpoint_are_refused():
+    foreign = [
+        trajectory([turn([], [], sampled=False)], reward=r, sample=i) for i, r in enumerate((1, 0))
+    ]
+    with pytest.raises(TrajectoryError, match="played by a remote endpoint or a script"):
+        prepare([Group(foreign[0].group_id, tuple(foreign))])
 
 
 def test_a_group_of_one_is_dropped_and_counted():
