@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hyperrl.envs import reward
 from hyperrl.errors import ConfigError
 from hyperrl.wiring import eval_directory
 
@@ -56,3 +57,9 @@ def killing(messages: Sequence[Any], rng: np.random.Generator) -> str:
 def speechless(messages: Sequence[Any], rng: np.random.Generator) -> Any:
     """Return no text."""
     return None
+
+
+@reward(at="group")
+def beats_the_others(answers: Sequence[str]) -> list[float]:
+    """Score how many other samples of the task said less."""
+    return [float(sum(other < answer for other in answers)) for answer in answers]

@@ -174,6 +174,20 @@ def test_another_evaluation_is_not_gone_on_with(tmp_path: Path) -> None:
         evaluate("eval_players:drawing", out=tmp_path / "strange", resume=True)
 
 
+def test_a_task_whose_samples_are_compared_is_played_whole(tmp_path: Path) -> None:
+    """A scorer sees all samples of a task, also where an earlier part had played some of them."""
+    asked = settings("eval_players:drawing", samples=3, out=tmp_path)
+    env = asked.config.env.model_copy(update={"scorers": ["eval_players:beats_the_others"]})
+    asked = dataclasses.replace(asked, config=asked.config.model_copy(update={"env": env}))
+    whole = run_evaluation(asked, Silent())
+    good = stored(tmp_path)
+    TrajectoryWriter(tmp_path / "trajectories").write_part(list(good.values())[1:], iteration=0)
+    report = run_evaluation(dataclasses.replace(asked, resume=True), Silent())
+    assert report.resumed == 15
+    assert report.figures == whole.figures
+    assert stored(tmp_path) == good
+
+
 def command(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hyperrl.cli", "eval", *map(str, arguments)],

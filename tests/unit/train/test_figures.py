@@ -32,6 +32,7 @@ def test_means_are_over_tasks_and_unscored_episodes_are_in_none() -> None:
     figures = compute_figures(played, threshold=1.0, ks=(1, 2, 4))
     assert (figures.episodes, figures.scored) == (9, 7)
     assert figures.unscored == {"endpoint_refused": 1, "reward_timeout": 1}
+    assert figures.causes == {"right": 2, "wrong": 5, "timeout": 1, "failed": 1}
     assert figures.success.mean == pytest.approx((2 / 3 + 0) / 2)
     assert figures.reward.mean == pytest.approx((2 / 3 + 0.125) / 2)
     assert figures.pass_at[1].mean == pytest.approx(figures.success.mean)

@@ -52,9 +52,7 @@ def test_an_unscored_episode_leaves_its_group_alone():
 
 
 def test_episodes_of_an_endpoint_are_refused():
-    foreign = [
-        trajectory([turn([], [], sampled=False)], reward=r, sample=i) for i, r in enumerate((1, 0))
-    ]
+    foreign = [trajectory([turn([], [], sampled=False)], reward=r, sample=i) for i, r in enumerate((1, 0))]
     with pytest.raises(TrajectoryError, match="played by a remote endpoint or a script"):
         prepare([Group(foreign[0].group_id, tuple(foreign))])
 
