@@ -33,6 +33,7 @@ _OURS: dict[str, tuple[str, int | None]] = {
     "hyperrl/Desk-v0": ("hyperrl_tasks.desk:Desk", 60),
     "hyperrl/PythonMath-v0": ("hyperrl_tasks.python_math:PythonMath", 8),
     "hyperrl/SearchR1-v0": ("hyperrl_tasks.search_r1:SearchR1", 8),
+    "hyperrl/RepoFix-v0": ("hyperrl_tasks.repo_fix:RepoFix", 24),
 }
 """Entry point and turn limit by id."""
 
