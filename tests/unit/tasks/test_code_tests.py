@@ -324,8 +324,8 @@ def test_a_missing_file_or_tier_is_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_canonical_solution_of_humaneval_passes(human_eval):
-    env = make_env(ENV_ID, path=human_eval, split="test", held_out_share=1.0)
+def test_every_canonical_solution_of_humaneval_passes(human_eval_problems):
+    env = make_env(ENV_ID, path=human_eval_problems, split="test", held_out_share=1.0)
     tasks = [env.taskset[index] for index in range(len(env.taskset))]
     assert len(tasks) == 164
 
