@@ -64,6 +64,8 @@ def test_the_wheel_holds_the_packages_and_their_data(tmp_path):
     data = ROOT / "tasks" / "hyperrl_tasks"
     wanted = [path for path in data.glob("*/data/*") if path.is_file()]
     assert {str(path.relative_to(data.parent)) for path in wanted} <= set(names)
+    templates = (ROOT / "hyperrl").rglob("*.tmpl")
+    assert {str(path.relative_to(ROOT)) for path in templates} <= set(names)
 
 
 @pytest.mark.timeout(600)
@@ -73,6 +75,7 @@ def test_the_wheel_without_extras_plays_and_says_what_is_missing(tmp_path):
     check_an_episode(python, tmp_path)
     check_the_environment_tests(python, tmp_path)
     check_extra_is_named(python, "agents", "-c", "import hyperrl.agents.rendering.template")
+    check_extra_is_named(python, "agents", "-m", "hyperrl.cli", "template", ROOT)
     train = ["-m", "hyperrl.cli", "train", ROOT / "configs" / "quickstart.yaml"]
     check_extra_is_named(python, "train", *train)
 
