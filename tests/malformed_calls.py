@@ -91,6 +91,17 @@ CASES = [
         ("ok",),
         ({"text": "a <tool_call> b"},),
     ),
+    Case(
+        "closer in a string in single quotes",
+        call("""{'name': 'say', 'arguments': {'text': 'a </tool_call> b'}}""") + call(GOOD),
+        ("ok", "ok"),
+        ({"text": "a </tool_call> b"}, A1),
+    ),
+    Case(
+        "an open single quote takes no later call with it",
+        call("""{'name': 'say', 'arguments': {'text': 'a}}""") + call(GOOD),
+        ("invalid_json", "ok"),
+    ),
     Case("list of calls", call(f"[{GOOD}, {GOOD}]"), ("ok", "ok"), (A1, A1), ("list_of_calls",)),
     Case(
         "double encoded arguments",

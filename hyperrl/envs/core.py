@@ -26,7 +26,7 @@ from hyperrl.envs.played import PlayedGroup
 from hyperrl.envs.rewards import Reward
 from hyperrl.envs.scoring import Rewards, score_episode, score_members
 from hyperrl.envs.spaces import Unicode
-from hyperrl.envs.taskset import ListTaskset, Task, Taskset, find_task
+from hyperrl.envs.taskset import Task, Taskset, as_taskset, find_task
 from hyperrl.envs.tool_turn import choose_tools, run_calls, tool_messages, unrun_records
 from hyperrl.envs.tools import Tool
 from hyperrl.errors import ConfigError, EnvError, nearest
@@ -211,8 +211,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     def taskset(self) -> Taskset:
         """The tasks of the split."""
         if self._taskset is None:
-            tasks = self.tasks()
-            self._taskset = ListTaskset(tasks) if isinstance(tasks, (list, tuple)) else _as_taskset(tasks)
+            self._taskset = as_taskset(self.tasks())
             if not len(self._taskset):
                 raise EnvError(f"{type(self).__name__}.tasks() has no task in the split {self.split!r}")
         return self._taskset
@@ -491,9 +490,3 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 def score_as_it_stands(env: TextEnv) -> tuple[RewardTerm, ...]:
     """Cut an episode of the synchronous face and score it, as :meth:`TextEnv.ascore` does."""
     return env._drive(env.ascore())
-
-
-def _as_taskset(tasks: object) -> Taskset:
-    if not isinstance(tasks, Taskset):
-        raise EnvError(f"tasks() must return a Taskset or a list of tasks, got {type(tasks).__name__}")
-    return tasks

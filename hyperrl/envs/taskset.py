@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperrl.errors import ConfigError, DataError, nearest
+from hyperrl.errors import ConfigError, DataError, EnvError, nearest
 
 __all__ = [
     "JsonlTaskset",
@@ -22,6 +22,7 @@ __all__ = [
     "ProceduralTaskset",
     "Task",
     "Taskset",
+    "as_taskset",
     "find_task",
 ]
 
@@ -245,6 +246,15 @@ class ParquetTaskset(_FileTaskset):
         index = _checked(index, len(self))
         names = None if self._columns is None else self._needed
         return self._task(index, _parquet(*self._source).row(index, names))
+
+
+def as_taskset(tasks: object) -> Taskset:
+    """Return what an author gives as tasks, a list of them or a taskset, as a taskset. Raises EnvError."""
+    if isinstance(tasks, (list, tuple)):
+        return ListTaskset(tasks)
+    if not isinstance(tasks, Taskset):
+        raise EnvError(f"tasks() must return a Taskset or a list of tasks, got {type(tasks).__name__}")
+    return tasks
 
 
 def find_task(taskset: Taskset, wanted: object) -> Task:

@@ -39,6 +39,7 @@ _PYTHON = re.compile(
     r"""|\b(?P<word>True|False|None)\b""",
     re.DOTALL,
 )
+_CLOSERS_TRIED = 3
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _QUOTES = re.compile(r"\\'|\\.|\"", re.DOTALL)
 
@@ -204,16 +205,32 @@ def _read_attempt(data: bytes, opened: int, errors: BytesErrors) -> _Attempt:
     """Read the call that opens at ``opened``.
 
     The call ends at the first closer outside a JSON string. If what is found so is no JSON, a quote may be
-    missing, and the first marker of any kind ends it instead.
+    missing, and the first marker of any kind ends it instead; or the strings are quoted as in Python, and the
+    closer stood in one of them.
     """
     start = opened + len(OPEN)
     marks = _marks(data, start)
     first, last = marks[0], marks[-1]
     skipped = any(data.startswith(CLOSE, mark) for mark in marks[:-1])
     attempt = _close(data, opened, last, errors)
-    if len(marks) == 1 or attempt.bodies[0].status not in ("invalid_json", "unclosed"):
+    if attempt.bodies[0].status not in ("invalid_json", "unclosed"):
         return _with_repair(attempt, "closer_in_string") if skipped else attempt
-    return _close(data, opened, first, errors)
+    shorter = attempt if len(marks) == 1 else _close(data, opened, first, errors)
+    if shorter.bodies[0].status == "invalid_json" and b"'" in data[start:first]:
+        return _read_python_quoted(data, opened, first, errors) or shorter
+    return shorter
+
+
+def _read_python_quoted(data: bytes, opened: int, mark: int, errors: BytesErrors) -> _Attempt | None:
+    """Read a call up to one of the next closers after ``mark``, if that makes Python literals of it."""
+    for _ in range(_CLOSERS_TRIED):
+        mark = data.find(CLOSE, mark + 1)
+        if mark < 0:
+            return None
+        attempt = _close(data, opened, mark, errors)
+        if all(body.status == "ok" and "python_literal" in body.repairs for body in attempt.bodies):
+            return _with_repair(attempt, "closer_in_string")
+    return None
 
 
 def _marks(data: bytes, start: int) -> list[int]:

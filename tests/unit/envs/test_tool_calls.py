@@ -62,6 +62,7 @@ def test_lone_surrogates_stay_as_they_are() -> None:
         call("'" * 50_000 + '\\"' * 50_000),
         call('"' + '\\"' * 100_000),
         call(",  " * 100_000),
+        "<tool_call>{'a': 'b</tool_call>" * 10_000,
     ],
     ids=lambda text: f"{text[:24]}... {len(text)}",
 )
