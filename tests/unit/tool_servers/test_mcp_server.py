@@ -336,7 +336,7 @@ def test_a_cancelled_rollout_leaves_no_server(mark):
 
 SCRIPT = """
     import asyncio, os, sys
-    sys.path.insert(0, sys.argv[1])
+    sys.path[:0] = sys.argv[1].split(os.pathsep)
     from test_mcp_server import CALL, Library, library
     face, mark = sys.argv[2:4]
     server = library(mark)
@@ -361,7 +361,9 @@ SCRIPT = """
 def test_no_server_outlives_a_process_that_is_interrupted_or_killed(mark, tmp_path, face, sent):
     script = tmp_path / "play.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    command = [sys.executable, str(script), str(Path(__file__).parent), face, mark]
+    here = Path(__file__).parent
+    folders = os.pathsep.join([str(here), str(here.parents[1])])
+    command = [sys.executable, str(script), folders, face, mark]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout.readline() == "ready\n"
     assert len(running(mark)) >= 3
