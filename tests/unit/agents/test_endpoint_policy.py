@@ -260,6 +260,21 @@ def test_requests_of_an_episode_have_seeds_of_their_own() -> None:
     assert seeds == [request_seed(7, RequestKey(*key, "main", i)) % 2**31 for i in range(2)]
 
 
+def test_the_official_client_sends_the_same_request() -> None:
+    pytest.importorskip("jiter")  # of the official client, which loads it late
+    openai = pytest.importorskip("openai")
+    with ScriptedServer(lambda path, body: says("5")) as server:
+        ours = ask(server)
+        with openai.OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=10) as client:
+            theirs = client.chat.completions.create(
+                model="served", messages=USER, tools=TOOLS, temperature=0.5, max_tokens=64
+            )
+    (first_path, first, _), (second_path, second, _) = server.requests
+    assert (first_path, first) == (second_path, second)
+    assert ours.text == theirs.choices[0].message.content
+    assert ours.usage == (theirs.usage.prompt_tokens, theirs.usage.completion_tokens)
+
+
 def test_what_we_send_and_read_fits_the_official_client() -> None:
     types = pytest.importorskip("openai.types.chat")
     pydantic = pytest.importorskip("pydantic")
