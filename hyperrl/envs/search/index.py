@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self, get_args
@@ -69,6 +72,8 @@ class SearchIndex:
         inline = _FTS5_INLINE_PARAGRAPHS if engine == "fts5" else _TANTIVY_INLINE_PARAGRAPHS
         self.blocks = len(corpus) > inline
         self._ranker: Engine | None = ranker
+        # Threads of its own, started when needed, so that a queue of searches never holds up other work.
+        self._threads = ThreadPoolExecutor(1 if engine == "fts5" else 4, thread_name_prefix="hyperrl-search")
 
     def search(self, query: str, *, top_k: int = 3) -> tuple[Hit, ...]:
         """Return the paragraphs that fit best; none for a query without words.
@@ -89,6 +94,16 @@ class SearchIndex:
         ranked = self._ranker.rank(words, min(top_k, len(self.corpus))) if words else []
         return tuple(self._hit(position, score) for position, score in ranked)
 
+    async def asearch(self, query: str, *, top_k: int = 3) -> tuple[Hit, ...]:
+        """Search without stalling the event loop: in place, or in a thread of the index where it blocks.
+
+        Arguments and errors are those of :meth:`search`.
+        """
+        if not self.blocks or self._ranker is None:
+            return self.search(query, top_k=top_k)
+        call = functools.partial(self.search, query, top_k=top_k)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
     def _hit(self, position: int, score: float) -> Hit:
         title, text = self.corpus.titles[position], self.corpus.texts[position]
         return Hit(position=position, title=title, text=text, score=score)
@@ -96,6 +111,7 @@ class SearchIndex:
     def close(self) -> None:
         """Let go of memory and connections; a second call does nothing."""
         ranker, self._ranker = self._ranker, None
+        self._threads.shutdown()
         if ranker is not None:
             ranker.close()
 

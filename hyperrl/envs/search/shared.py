@@ -90,14 +90,12 @@ async def asearch(
 
     A search that takes microseconds runs in place; building an index, and a search that may take
     longer, run in a thread. Arguments and errors are those of :func:`shared_index` and
-    :meth:`SearchIndex.search`.
+    :meth:`SearchIndex.asearch`.
     """
     index = _shared.ready(corpus, engine)
     if index is None:
         index = await asyncio.to_thread(shared_index, corpus, engine)
-    if index.blocks:
-        return await asyncio.to_thread(index.search, query, top_k=top_k)
-    return index.search(query, top_k=top_k)
+    return await index.asearch(query, top_k=top_k)
 
 
 def close_indexes() -> None:

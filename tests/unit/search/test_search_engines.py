@@ -140,6 +140,8 @@ def test_a_closed_index_says_so(engine):
     index.close()
     with pytest.raises(EnvError, match="closed"):
         index.search("x")
+    with pytest.raises(EnvError, match="closed"):
+        asyncio.run(index.asearch("x"))
 
 
 def test_wrong_arguments_are_refused(index):
@@ -200,6 +202,7 @@ def test_many_coroutines_search_at_once(engine):
     assert [one[0].position for one in hits] == list(range(200))
     assert shared_index(corpus, engine).blocks is (engine == "fts5")
     close_indexes()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("hyperrl-search")]
 
 
 def _search_in_child(connection, corpus, engine):
