@@ -34,6 +34,7 @@ __all__ = [
     "EvaluationConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "ReferenceConfig",
     "RolloutConfig",
     "RunConfig",
     "SamplerConfig",
@@ -130,6 +131,13 @@ class SamplerConfig(Section):
     """Bytes of one bucket of a publication."""
 
 
+class ReferenceConfig(Section):
+    """The frozen policy that a KL is measured to (``algorithm.kl``)."""
+
+    path: UserPath | None = None
+    """Model directory; none takes the policy's starting point, ``model.path``."""
+
+
 class OptimizerConfig(Section):
     """AdamW and its schedule."""
 
@@ -211,6 +219,8 @@ class TrainConfig(Section):
     """The sampler."""
     algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
     """The update."""
+    reference: ReferenceConfig = Field(default_factory=ReferenceConfig)
+    """The frozen reference policy."""
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     """The optimizer."""
     consistency: ConsistencyConfig = Field(default_factory=ConsistencyConfig)

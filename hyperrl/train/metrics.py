@@ -136,6 +136,7 @@ _TABLE: tuple[Metric, ...] = (
     ),
     *_spread("critic/rewards", "reward", "episode reward, over the episodes that are learned from"),
     *_spread("critic/advantages", "1", "advantage of a loss token"),
+    Metric("groups/played", "groups", "sum", "Groups that were played, dynamic sampling's further ones too."),
     Metric("groups/kept", "groups", "sum", "Groups that are learned from."),
     Metric("groups/dropped", "groups", "sum", "Groups with fewer than two usable episodes."),
     Metric(

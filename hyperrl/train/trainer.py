@@ -20,6 +20,8 @@ __all__ = ["TrainResult", "Trainer", "TrainerParts"]
 class _Algorithm(Protocol):
     def prepare(self, groups: Sequence[Group]) -> Any: ...
 
+    def has_signal(self, group: Group) -> bool: ...
+
 
 class _Learner(Protocol):
     def step(self, batch: Any, *, version: int) -> Mapping[str, float]: ...
@@ -117,11 +119,11 @@ class Trainer:
         parts, iteration = self._parts, self.iteration + 1
         clock = _Clock()
         with clock.measure("gen"):
-            groups = parts.source.next_batch(version=self.version, size=self.config.rollout.groups)
+            played, learned = self._sample()
         with clock.measure("store"):
-            parts.observer.on_batch(iteration, groups)
+            parts.observer.on_batch(iteration, played)
         with clock.measure("adv"):
-            batch = parts.algorithm.prepare(groups)
+            batch = parts.algorithm.prepare(learned)
         steps = parts.learner.applied_steps
         metrics = dict(parts.learner.step(batch, version=self.version))
         if parts.learner.applied_steps > steps:
@@ -129,9 +131,29 @@ class Trainer:
                 self._publish(iteration)
         self.iteration = iteration
         metrics["training/global_step"] = float(iteration)
-        metrics["training/epoch"] = float(groups[0].group_id[0])
+        metrics["training/epoch"] = float(played[0].group_id[0])
+        metrics["groups/played"] = float(len(played))
         metrics["policy/version"] = float(self.version)
         parts.observer.on_iteration(iteration, metrics | clock.metrics(metrics))
+
+    def _sample(self) -> tuple[list[Group], list[Group]]:
+        """Play a batch; return all groups, and those to learn from.
+
+        With dynamic sampling (DAPO, Yu et al. 2025, section 3.2) groups without signal are left out, and
+        further batches are played until there are enough others or the bound is reached.
+        """
+        size, source = self.config.rollout.groups, self._parts.source
+        played = list(source.next_batch(version=self.version, size=size))
+        further = self.config.algorithm.dynamic_sampling
+        if not further:
+            return played, played
+        learned = list(filter(self._parts.algorithm.has_signal, played))
+        while len(learned) < size and further:
+            more = list(source.next_batch(version=self.version, size=size))
+            played += more
+            learned += filter(self._parts.algorithm.has_signal, more)
+            further -= 1
+        return played, learned[:size]
 
     def _publish(self, version: int) -> None:
         if version <= self.version:

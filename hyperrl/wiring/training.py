@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hyperrl.agents.rendering import Renderer
@@ -12,7 +13,7 @@ from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import TrainConfig, dump_config
 from hyperrl.train.consistency import ConsistencyGate
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
-from hyperrl.train.learner import Learner
+from hyperrl.train.learner import Auxiliary, Learner
 from hyperrl.train.models import load_model, save_model
 from hyperrl.train.publication import Publisher
 from hyperrl.train.samplers import TorchSampler
@@ -108,8 +109,13 @@ def make_sampler(config: TrainConfig) -> TorchSampler:
 def _make_learner(config: TrainConfig) -> Learner:
     model = config.model
     dtype = resolve_dtype(model.dtype)
+    load = partial(load_model, dtype=dtype, device=resolve_device(model.device), attention=model.attention)
+    uses_reference = config.algorithm.kl.place != "none"
     return Learner(
-        load_model(model.path, dtype=dtype, device=resolve_device(model.device), attention=model.attention),
+        load(model.path),
+        auxiliary=Auxiliary(
+            reference=load(config.reference.path or model.path) if uses_reference else None,
+        ),
         algorithm=config.algorithm,
         optimizer=config.optimizer,
         gate=ConsistencyGate(config.consistency, dtype=dtype),

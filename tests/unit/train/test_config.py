@@ -72,6 +72,7 @@ algorithm.epochs
 algorithm.minibatches
 algorithm.microbatch_tokens
 algorithm.skip_limit
+reference.path
 optimizer.lr
 optimizer.beta1
 optimizer.beta2

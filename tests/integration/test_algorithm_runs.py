@@ -1,0 +1,93 @@
+"""Every algorithm trains: a whole run by name alone, and what its parts leave in the metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from hyperrl.errors import ConfigError
+from hyperrl.store import read_trajectories
+from hyperrl.train.models import load_model
+from hyperrl.wiring.display import Silent
+from hyperrl.wiring.training import run_training
+
+
+def iterations(folder):
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if "actor/updates_applied" in line or "groups/played" in line]
+
+
+def weights(folder):
+    model = load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
+    return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ["dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce", "reinforce_pp"])
+def test_an_algorithm_trains_by_its_name_alone(make_run, tiny_model, name):
+    config = make_run(algorithm={"name": name}, iterations=1)
+    run_training(config, Silent())
+    (line,) = iterations(config.run.dir)
+    assert line["actor/updates_applied"] == 1
+    assert line["actor/grad_norm"] > 0
+    assert math.isfinite(line["actor/loss"])
+    before, after = weights(tiny_model), weights(config.run.dir / "model")
+    assert any(not np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("place", ["loss", "reward"])
+def test_a_kl_to_the_starting_point_begins_at_zero_and_grows(make_run, place):
+    config = make_run(algorithm={"kl": {"place": place, "coef": 0.1}}, iterations=2)
+    run_training(config, Silent())
+    name = {"loss": "actor/kl_loss", "reward": "actor/reward_kl_penalty"}[place]
+    first, second = (line[name] for line in iterations(config.run.dir))
+    assert first == 0
+    assert second != 0
+
+
+def test_an_entropy_bonus_is_part_of_the_loss(make_run):
+    config = make_run(algorithm={"entropy_coef": 0.01}, iterations=1)
+    run_training(config, Silent())
+    (line,) = iterations(config.run.dir)
+    assert line["actor/entropy_loss"] == pytest.approx(line["actor/entropy"], rel=1e-4)
+    assert line["actor/loss"] == pytest.approx(line["actor/pg_loss"] - 0.01 * line["actor/entropy_loss"])
+
+
+def test_several_epochs_are_several_updates(make_run):
+    config = make_run(algorithm={"epochs": 2, "minibatches": 2}, iterations=1)
+    run_training(config, Silent())
+    (line,) = iterations(config.run.dir)
+    assert line["actor/updates_applied"] + line.get("actor/updates_without_signal", 0) == 4
+
+
+def test_dynamic_sampling_plays_on_until_enough_groups_have_signal(make_run):
+    # a group of two is often equal, so that further batches are needed; all of them are stored
+    config = make_run(
+        rollout={"group_size": 2, "groups": 4},
+        algorithm={"name": "dapo", "dynamic_sampling": 6},
+        iterations=1,
+    )
+    run_training(config, Silent())
+    (line,) = iterations(config.run.dir)
+    stored = list(read_trajectories(config.run.dir / "trajectories"))
+    assert len(stored) == 2 * line["groups/played"]
+    rewards = {}
+    for trajectory in stored:
+        rewards.setdefault(trajectory.group_id, set()).add(trajectory.reward)
+    with_signal = [group for group, values in rewards.items() if len(values) > 1]
+    assert line["groups/kept"] == min(4, len(with_signal))
+    assert line["groups/played"] > 4
+    assert line["groups/zero_std_fraction"] == 0
+
+
+def test_unknown_parts_are_refused_before_anything_starts(make_run):
+    config = make_run(algorithm={"advantage": "groupp"})
+    with pytest.raises(ConfigError, match=r"unknown advantage 'groupp'.*'group'"):
+        run_training(config, Silent())
+    assert not config.run.dir.exists()
+    config = make_run(algorithm={"loss": "no_such_module:loss"})
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        run_training(config, Silent())
