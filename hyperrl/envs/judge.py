@@ -141,7 +141,7 @@ class Judge:
 
     def _read(self, text: str, marker: str) -> float | str:
         """Return the verdict in [0, 1], or say why none can be read."""
-        form = rf"^[ \t*_`#>]*VERDICT[ \t]+{marker}[ \t*_`]*:(.*)$"
+        form = rf"^(?:.*</think>)?[ \t*_`#>]*VERDICT[ \t]+{marker}[ \t*_`]*:(.*)$"
         lines = re.findall(form, text, re.MULTILINE | re.IGNORECASE)
         if not lines:
             return f"the judge gave no verdict; it ended with {text[-_EXCERPT:]!r}"
