@@ -46,7 +46,7 @@ def rollout(
     trajectories = [trajectory for group in groups for trajectory in group]
     for trajectory in trajectories[:show]:
         print_episode(trajectory)
-    print_rollout(trajectories)
+    print_rollout(trajectories, success=loaded.evaluation.success)
     if out is not None:
         typer.echo(f"wrote {len(trajectories)} trajectories to {out}")
 

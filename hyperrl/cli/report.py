@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
+from hyperrl.causes import count_causes
 from hyperrl.trajectory import Event, Trajectory
 
 if TYPE_CHECKING:
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from hyperrl.wiring.evaluation import EvalReport
     from hyperrl.wiring.training import RunOutcome
 
-__all__ = ["print_episode", "print_evaluation", "print_figures", "print_rollout", "print_summary"]
+__all__ = [
+    "print_causes",
+    "print_episode",
+    "print_evaluation",
+    "print_figures",
+    "print_rollout",
+    "print_summary",
+]
 
 
 def print_summary(outcome: RunOutcome) -> None:
@@ -51,6 +59,8 @@ def print_evaluation(evaluation: Evaluation) -> None:
         rate: SuccessRate = getattr(evaluation, name)
         table.add_row(name, _rate(rate), f"{rate.mean_reward:.3f}", str(rate.unscored))
     Console().print(table)
+    for name in ("sampled", "greedy"):
+        print_causes(getattr(evaluation, name).causes, of=f"{name} episodes")
 
 
 def print_figures(report: EvalReport) -> None:
@@ -90,8 +100,21 @@ def _estimate(estimate: Estimate) -> tuple[str, str, str]:
     return f"{estimate.mean:.3f}", interval, str(estimate.tasks)
 
 
-def print_rollout(trajectories: Sequence[Trajectory]) -> None:
-    """Print what a rollout came to: rewards, lengths, why episodes were cut or failed."""
+def print_causes(causes: Mapping[str, int], *, of: str = "episodes") -> None:
+    """Print in one line why episodes came out as they did, such as "wrong 71 % (71)"."""
+    total = sum(causes.values())
+    parts = [f"{cause.replace('_', ' ')} {count / total:.0%} ({count})" for cause, count in causes.items()]
+    if parts:
+        Console().print(f"{total} {of}: {', '.join(parts)}", highlight=False, soft_wrap=True)
+
+
+def print_rollout(trajectories: Sequence[Trajectory], *, success: float = 1.0) -> None:
+    """Print what a rollout came to: rewards, lengths, why episodes came out, were cut or failed.
+
+    Args:
+        trajectories: the episodes.
+        success: the least reward of an episode that is right.
+    """
     rewards = [t.reward for t in trajectories if t.usable and t.reward is not None]
     sampled = sum(len(turn.action_ids) for t in trajectories for turn in t.turns)
     table = Table(title=f"{len(trajectories)} episodes")
@@ -108,6 +131,7 @@ def print_rollout(trajectories: Sequence[Trajectory]) -> None:
         for kind, count in sorted(counts.items()):
             table.add_row(f"{title} {kind}", str(count))
     Console().print(table)
+    print_causes(count_causes(trajectories, success=success))
 
 
 def print_episode(trajectory: Trajectory) -> None:
@@ -119,7 +143,9 @@ def print_episode(trajectory: Trajectory) -> None:
     for term in trajectory.reward_terms:
         score = "unscored" if term.score is None else f"{term.score:g}"
         why = f" ({term.error.kind}: {term.error.reason})" if term.error else ""
-        console.print(f"reward {term.name}: {score} x {term.weight:g}{why}", markup=False)
+        why = why or (f" ({term.cause})" if term.cause else "")
+        where = "" if term.turn is None else f" at turn {term.turn}"
+        console.print(f"reward {term.name}{where}: {score} x {term.weight:g}{why}", markup=False)
     if trajectory.failure is not None:
         failure = trajectory.failure
         console.print(f"failure {failure.kind} at {failure.stage}: {failure.reason}", markup=False)

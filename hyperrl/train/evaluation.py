@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from hyperrl.causes import count_causes
 from hyperrl.train.estimates import wilson_interval
 from hyperrl.trajectory import Trajectory
 
@@ -21,12 +22,14 @@ class SuccessRate:
         scored: episodes with a reward; the share is over these.
         unscored: episodes without one, counted but never taken for failures.
         mean_reward: mean reward of the scored episodes; NaN if there is none.
+        causes: all episodes by why they came out as they did, as in :mod:`hyperrl.causes`.
     """
 
     successes: int
     scored: int
     unscored: int
     mean_reward: float
+    causes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -60,11 +63,13 @@ class Evaluation:
             "validation/episodes": float(self.sampled.scored + self.sampled.unscored),
             "validation/unscored": float(self.sampled.unscored + self.greedy.unscored),
             "policy/version": float(self.version),
+            **{f"validation/causes/{c}": float(count) for c, count in self.sampled.causes.items()},
         }
 
 
 def compute_success_rate(trajectories: Iterable[Trajectory], *, threshold: float) -> SuccessRate:
     """Count the episodes whose reward is at least ``threshold``; unscored ones are kept apart."""
+    trajectories = list(trajectories)
     rewards = [t.reward if t.usable else None for t in trajectories]
     scored = [reward for reward in rewards if reward is not None]
     return SuccessRate(
@@ -72,4 +77,5 @@ def compute_success_rate(trajectories: Iterable[Trajectory], *, threshold: float
         scored=len(scored),
         unscored=len(rewards) - len(scored),
         mean_reward=math.fsum(scored) / len(scored) if scored else math.nan,
+        causes=count_causes(trajectories, success=threshold),
     )

@@ -153,6 +153,13 @@ _TABLE: tuple[Metric, ...] = (
         "sum",
         "Episodes left out: by failure kind, `unscored`, or `small_group` (its group was dropped).",
     ),
+    Metric(
+        "episodes/causes/<cause>",
+        "episodes",
+        "sum",
+        "All episodes by why they came out as they did: `right` (reward at least `evaluation.success`),"
+        " `wrong`, `unparsed`, `tool_failure`, `timeout`, `judge_failure`, `unscored`, `failed`, `excluded`.",
+    ),
     Metric("episodes/truncated_fraction", "fraction", "mean", "Share of the episodes that we cut."),
     Metric("episodes/failed", "episodes", "sum", "Episodes that ended in a failure."),
     *_spread("episodes/turns", "turns", "number of turns of an episode"),
@@ -208,6 +215,7 @@ _TABLE: tuple[Metric, ...] = (
     Metric("eval/prompt_tokens", "tokens", "last", "Tokens read; of an endpoint, as it reports them."),
     Metric("eval/completion_tokens", "tokens", "last", "Tokens sampled; of an endpoint, as it reports them."),
     Metric("eval/tool_calls/<status>", "calls", "last", "Tool calls by status."),
+    Metric("validation/causes/<cause>", "episodes", "last", "Sampled held-out episodes by the same causes."),
     Metric("sft/loss", "nats", "last", "Mean cross entropy of the action tokens of the step."),
     Metric("sft/grad_norm", "1", "last", "Norm of the gradient before clipping."),
     Metric("sft/lr", "1", "last", "Learning rate of the step."),

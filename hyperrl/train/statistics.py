@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from hyperrl.causes import count_causes
 from hyperrl.train.metrics import summarise
 from hyperrl.trajectory import Group, StopReason, Trajectory
 
-__all__ = ["describe_play"]
+__all__ = ["describe_outcomes", "describe_play"]
 
 
 def describe_play(groups: Sequence[Group]) -> dict[str, float]:
@@ -28,6 +29,17 @@ def describe_play(groups: Sequence[Group]) -> dict[str, float]:
         **summarise("prompt_length", [len(e.turns[0].context_ids) for e in episodes if e.turns]),
         **summarise("response_length", [_sampled_tokens(e) for e in episodes]),
     }
+
+
+def describe_outcomes(groups: Sequence[Group], *, success: float) -> dict[str, float]:
+    """Return how many episodes have each cause of :mod:`hyperrl.causes`, as metrics.
+
+    Args:
+        groups: every episode that was played.
+        success: the least reward of an episode that is right.
+    """
+    counts = count_causes((trajectory for group in groups for trajectory in group), success=success)
+    return {f"episodes/causes/{cause}": float(count) for cause, count in counts.items()}
 
 
 def _is_clipped(trajectory: Trajectory) -> bool:

@@ -12,6 +12,7 @@ from hyperrl.errors import InvariantError
 from hyperrl.train.config import TrainConfig
 from hyperrl.train.evaluation import Evaluation
 from hyperrl.train.source import Evaluator, RunObserver, TrajectorySource
+from hyperrl.train.statistics import describe_outcomes
 from hyperrl.trajectory import Group
 
 __all__ = ["TrainResult", "Trainer", "TrainerParts"]
@@ -134,6 +135,7 @@ class Trainer:
         metrics["training/epoch"] = float(played[0].group_id[0])
         metrics["groups/played"] = float(len(played))
         metrics["policy/version"] = float(self.version)
+        metrics |= describe_outcomes(groups, success=self.config.evaluation.success)
         parts.observer.on_iteration(iteration, metrics | clock.metrics(metrics))
 
     def _sample(self) -> tuple[list[Group], list[Group]]:
