@@ -13,6 +13,10 @@ A reward of 0 has many reasons, and they call for different remedies. Here every
 ``unparsed``         no answer could be read, as a reward says (``Score(0, cause="unparsed")``)
 ``wrong``            none of these: an answer was read, and it is not right
 ===================  ==================================================================================
+
+The cause of a counted score (``Score(0, cause=...)``) decides where it is ``wrong``, ``unparsed``,
+``tool_failure`` or ``timeout``; the last such term of the episode wins. Any other cause is the author's own
+word: it is kept in the term, and the episode is ``wrong``.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ _OF_KIND = {
     "tool_failure": "tool_failure",
     "tool_timeout": "tool_failure",
 }
+_OF_SCORE = frozenset({"wrong", "unparsed", "tool_failure", "timeout"})
 _BROKEN_TOOL = frozenset({"error", "timeout"})
 
 
@@ -92,8 +97,8 @@ def _cause_of_silence(trajectory: Trajectory) -> str:
 def _cause_of_loss(trajectory: Trajectory) -> str:
     if trajectory.truncation_reason is TruncationReason.WALL_CLOCK:
         return "timeout"
-    last = [term for term in _counted(trajectory) if term.cause is not None]
-    if last and last[-1].cause in CAUSES:
-        return str(last[-1].cause)
+    said = [term.cause for term in _counted(trajectory) if term.cause in _OF_SCORE]
+    if said:
+        return str(said[-1])
     calls = [call for event in trajectory.events for call in event.tool_calls]
     return "tool_failure" if calls and calls[-1].status in _BROKEN_TOOL else "wrong"

@@ -135,7 +135,7 @@ class Trainer:
         metrics["training/epoch"] = float(played[0].group_id[0])
         metrics["groups/played"] = float(len(played))
         metrics["policy/version"] = float(self.version)
-        metrics |= describe_outcomes(groups, success=self.config.evaluation.success)
+        metrics |= describe_outcomes(played, success=self.config.evaluation.success)
         parts.observer.on_iteration(iteration, metrics | clock.metrics(metrics))
 
     def _sample(self) -> tuple[list[Group], list[Group]]:
