@@ -3,7 +3,6 @@
 import asyncio
 import importlib.util
 import json
-import os
 import pickle
 import re
 import statistics
@@ -30,7 +29,7 @@ from hyperrl_tasks.search_r1.rows import load_questions
 from hyperrl_tasks.search_r1.world import make_world
 
 ENV_ID = "hyperrl/SearchR1-v0"
-REAL = Path(os.environ.get("HYPERRL_DATA", Path(__file__).parents[4] / "shared" / "data"))
+REAL = Path(__file__).parents[4] / "shared" / "data"
 needs_real = pytest.mark.skipif(not (REAL / "hotpotqa").is_dir(), reason=f"no data sets in {REAL}")
 ENGINES = ["fts5"] + ["tantivy"] * (importlib.util.find_spec("tantivy") is not None)
 
