@@ -23,6 +23,7 @@ __all__ = [
     "PublishTarget",
     "Reply",
     "RequestKey",
+    "RequestSeeds",
     "Sampler",
     "SamplingParams",
     "ToolCall",
@@ -68,9 +69,30 @@ def request_seed(run_seed: int, key: RequestKey) -> int:
     It never depends on rank, order of arrival or policy version, so the same episode draws the same
     numbers wherever and whenever it is played.
     """
-    text = f"{run_seed}|{key.group_id[0]}|{key.group_id[1]}|{key.sample_index}|{key.seat}|{key.ordinal}"
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+    return RequestSeeds(run_seed, key.episode, key.seat).seed(key.ordinal)
+
+
+class RequestSeeds:
+    """The seeds of one seat's requests in one episode: what :func:`request_seed` gives for each.
+
+    Args:
+        run_seed: seed of the run.
+        episode: the episode that asks.
+        seat: the seat that is asked.
+    """
+
+    __slots__ = ("_hashed",)
+
+    def __init__(self, run_seed: int, episode: EpisodeKey, seat: str) -> None:
+        (epoch, position), sample_index = episode
+        name = f"{run_seed}|{epoch}|{position}|{sample_index}|{seat}|"
+        self._hashed = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8)
+
+    def seed(self, ordinal: int) -> int:
+        """Return the 63-bit seed of the request with this ordinal."""
+        hashed = self._hashed.copy()
+        hashed.update(b"%d" % ordinal)
+        return int.from_bytes(hashed.digest(), "big") >> 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +208,7 @@ class ToolCall:
     span: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(NamedTuple):
     """A policy's answer to messages.
 
     Attributes:

@@ -17,6 +17,7 @@ from hyperrl.sampling import Message, ToolSchema
 __all__ = ["ByteRenderer"]
 
 START, END = 256, 257
+NEWLINE = 10
 CONTROL = {START: b"<|im_start|>", END: b"<|im_end|>"}
 BYTES = [bytes([i]) for i in range(256)] + [CONTROL[START], CONTROL[END]]
 OPENING = [START, *b"assistant\n"]
@@ -41,22 +42,16 @@ class ByteRenderer:
 
     def bridge(self, action_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
         """Return the ids that follow an action: its close if it lacks one, the messages, the opening."""
-        ids = [*b"\n"] if action_ids and action_ids[-1] == END else [END, *b"\n"]
+        ids = [NEWLINE] if action_ids and action_ids[-1] == END else [END, NEWLINE]
         for message in new_messages:
             ids += _message_ids(message)
         return ids + OPENING
 
     def parse(self, action_ids: Sequence[int], *, id_prefix: str) -> ParsedAction:
         """Take an action apart; never raises."""
-        body = action_ids[:-1] if action_ids and action_ids[-1] == END else action_ids
-        data = b"".join([BYTES[i] for i in body])
+        data = _bytes(action_ids[:-1] if action_ids and action_ids[-1] == END else action_ids)
         parts = parse_action_bytes(data, id_prefix=id_prefix, errors="replace")
-        return ParsedAction(
-            content=parts.content,
-            reasoning=parts.reasoning,
-            tool_calls=parts.tool_calls,
-            text=_text(data),
-        )
+        return ParsedAction(*parts, _text(data))
 
     def prove(self, pattern: Pattern) -> None:
         """Accept every pattern: each message is rendered by itself."""
@@ -67,7 +62,14 @@ class ByteRenderer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return ids as text, control tokens included."""
-        return _text(b"".join([BYTES[i] for i in ids]))
+        return _text(_bytes(ids))
+
+
+def _bytes(ids: Sequence[int]) -> bytes:
+    try:
+        return bytes(ids)
+    except ValueError:  # a control token
+        return b"".join([BYTES[i] for i in ids])
 
 
 def _message_ids(message: Message) -> list[int]:
@@ -77,8 +79,8 @@ def _message_ids(message: Message) -> list[int]:
         function = call["function"]
         body = f'{{"name": {json.dumps(function["name"])}, "arguments": {function["arguments"]}}}'
         text += f"<tool_call>{body}</tool_call>"
-    head = f"{message['role']}\n".encode("utf-8", "surrogatepass")
-    return [START, *head, *text.encode("utf-8", "surrogatepass"), END, *b"\n"]
+    written = f"{message['role']}\n{text}".encode("utf-8", "surrogatepass")
+    return [START, *written, END, NEWLINE]
 
 
 def _text(data: bytes) -> str:

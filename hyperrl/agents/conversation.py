@@ -19,6 +19,7 @@ __all__ = [
     "Parsed",
     "assistant_message",
     "canonical",
+    "copy_message",
     "message_text",
     "same_message",
     "snapshot",
@@ -48,7 +49,19 @@ class Canonical(NamedTuple):
 
 def snapshot(messages: Iterable[Message]) -> list[Message]:
     """Return copies of messages (or tool schemas) that later changes by their owner do not reach."""
-    return [_copy(message) for message in messages]
+    return list(map(copy_message, messages))
+
+
+def copy_message(message: Message) -> Message:
+    """Return a copy of one message that later changes by its owner do not reach."""
+    if type(message) is dict:
+        copied = message.copy()
+        for value in copied.values():
+            if type(value) is not str:
+                break
+        else:
+            return copied
+    return _copy(message)  # type: ignore[no-any-return]
 
 
 def canonical(message: Any) -> Canonical:

@@ -5,7 +5,6 @@ Nothing of it is learned from: the tokens are the server's, so its turns have no
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -183,10 +182,10 @@ def _read(answer: ChatAnswer, messages: Sequence[Message], tools: Sequence[ToolS
     parsed = parse_tool_calls(written, id_prefix=prefix)
     if native or not tools:
         calls = _read_calls(native, prefix, taken=_ids(messages))
-        parsed = dataclasses.replace(parsed, content=visible_text(written), tool_calls=calls)
+        parsed = parsed._replace(content=visible_text(written), tool_calls=calls)
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning:
-        parsed = dataclasses.replace(parsed, reasoning=reasoning)
+        parsed = parsed._replace(reasoning=reasoning)
     stopped = StopReason.LENGTH if answer.finish_reason == "length" else StopReason.STOP
     return Reply(
         message=assistant_message(parsed),

@@ -255,7 +255,7 @@ class Episode:
                 failure=self._failure,
                 **values,
             )
-        except (TrajectoryError, OverflowError) as error:
+        except (TrajectoryError, OverflowError, TypeError) as error:
             self.error = error
             failure = Failure(
                 kind="invalid_trajectory", stage="policy", reason=f"{type(error).__name__}: {error}"

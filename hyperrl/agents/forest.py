@@ -3,8 +3,12 @@
 Tokens and messages of a conversation are kept once, in sequences that only grow; a turn knows where
 in them it ends. A request that continues the end of a conversation appends to it. One that continues
 an earlier turn, or a turn that something else is being appended to, starts a branch with a copy of
-everything up to there. Numbers lie in :class:`array.array`: an eighth of a list's memory, and
-nothing for the garbage collector to walk through.
+everything up to there.
+
+The ids of a path lie in a list: the prompt that a sampler is given shares their numbers, so the list adds
+8 bytes a token while an episode waits, and handing out a prompt costs 2 ns a token. What is only looked
+at when the episode is sealed, logprobs and versions, lies in :class:`array.array`, an eighth of a list's
+memory.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hyperrl.agents.conversation import Canonical, canonical, same_message
+from hyperrl.errors import SamplingError
 from hyperrl.sampling import Message, ToolCall, ToolSchema
 from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
 
@@ -31,7 +36,7 @@ class Conversation:
 
     __slots__ = ("_canonical", "ids", "messages", "tools")
 
-    def __init__(self, ids: array[int], messages: list[Message], tools: list[Any]) -> None:
+    def __init__(self, ids: list[int], messages: list[Message], tools: list[Any]) -> None:
         self.ids = ids
         self.messages = messages
         self.tools = tools
@@ -45,7 +50,8 @@ class Conversation:
 
     def begins(self, messages: list[Message], end: int) -> bool:
         """Whether ``messages`` starts with the first ``end`` messages of this conversation."""
-        return messages[:end] == self.messages[:end]
+        known = self.messages
+        return messages[:end] == (known if len(known) == end else known[:end])
 
     def canonical(self, end: int) -> list[Canonical]:
         """Return the canonical form of the first ``end`` messages."""
@@ -112,7 +118,7 @@ class RecordedTurn:
     @property
     def action_ids(self) -> list[int]:
         """The sampled ids."""
-        return self.conversation.ids[self.action_start : self.ids_end].tolist()
+        return self.conversation.ids[self.action_start : self.ids_end]
 
     @property
     def new_messages(self) -> list[Message]:
@@ -134,6 +140,28 @@ class Forest:
         self.policy_versions = array("i")
         self._last: dict[str, RecordedTurn] = {}
         self._branched: set[str] = set()
+
+    def draw(self, count: int, logprobs: Sequence[float], policy_versions: Sequence[int]) -> int:
+        """Keep what belongs to the ``count`` sampled tokens of a turn, and return where it begins.
+
+        Raises:
+            SamplingError: there is not one of each for every token.
+        """
+        if len(logprobs) != count or len(policy_versions) != count:
+            raise SamplingError(
+                f"the sampler returned {count} action_ids with {len(logprobs)} logprobs and"
+                f" {len(policy_versions)} policy_versions; one of each per token is needed"
+            )
+        start = len(self.logprobs)
+        self.logprobs.fromlist(logprobs if type(logprobs) is list else list(logprobs))
+        try:
+            self.policy_versions.fromlist(
+                policy_versions if type(policy_versions) is list else list(policy_versions)
+            )
+        except (TypeError, OverflowError):
+            del self.logprobs[start:]
+            raise
+        return start
 
     def add(self, turn: RecordedTurn) -> None:
         """Record an answered request."""
@@ -159,8 +187,11 @@ class Forest:
         last = self._last.get(seat)
         if last is None:
             return None
-        if seat not in self._branched and _extends(last, messages, tools):
-            return last
+        end = last.messages_end
+        if seat not in self._branched and len(messages) > end:
+            conversation = last.conversation
+            if conversation.begins(messages, end) and _same_tools(conversation.tools, tools):
+                return last
         return self._search(seat, messages, tools)
 
     def why_new_root(self, seat: str, messages: list[Message]) -> str:
@@ -195,7 +226,7 @@ class Forest:
             end = turn.messages_end
             if end >= len(messages) or not _better(turn, best, messages):
                 continue
-            if tools is not None and not _same_tools(turn, tools):
+            if tools is not None and not _same_tools(turn.conversation.tools, tools):
                 continue
             if not turn.conversation.begins(messages, end):
                 asked = asked or [canonical(message) for message in messages]
@@ -203,12 +234,6 @@ class Forest:
                     continue
             best = turn
         return best
-
-
-def _extends(turn: RecordedTurn, messages: list[Message], tools: Sequence[ToolSchema]) -> bool:
-    """Whether the request extends ``turn``, compared as written."""
-    end = turn.messages_end
-    return len(messages) > end and turn.conversation.begins(messages, end) and _same_tools(turn, tools)
 
 
 def _better(turn: RecordedTurn, best: RecordedTurn | None, messages: list[Message]) -> bool:
@@ -221,8 +246,7 @@ def _better(turn: RecordedTurn, best: RecordedTurn | None, messages: list[Messag
     return messages[place] is turn.reply_message and messages[place] is not best.reply_message
 
 
-def _same_tools(turn: RecordedTurn, tools: Sequence[ToolSchema]) -> bool:
-    known = turn.conversation.tools
+def _same_tools(known: list[Any], tools: Sequence[ToolSchema]) -> bool:
     return len(known) == len(tools) and (not known or known == list(tools))
 
 

@@ -6,21 +6,21 @@ the ids of the new messages. Nothing sampled is ever rendered or encoded again. 
 continues nothing starts a new root, counted by reason.
 
 The prompt handed to ``Sampler.generate`` is a tuple of its own: a sampler may keep it, and what it does
-cannot reach the record. (It is the one thing that is copied with every turn, at about 20 ns a token.)
+cannot reach the record. (It is the one thing that is copied with every turn, at about 2 ns a token.)
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from array import array
+import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hyperrl.agents.conversation import assistant_message, snapshot
+from hyperrl.agents.conversation import assistant_message, copy_message, snapshot
 from hyperrl.agents.faults import EpisodeError, Faults
 from hyperrl.agents.forest import Conversation, Forest, RecordedTurn
 from hyperrl.agents.limits import Budget, LimitReached, RolloutLimits
@@ -29,7 +29,6 @@ from hyperrl.errors import (
     ContextOverflowError,
     InvariantError,
     RolloutError,
-    SamplingError,
     TemplateError,
     nearest,
 )
@@ -40,10 +39,10 @@ from hyperrl.sampling import (
     Message,
     Reply,
     RequestKey,
+    RequestSeeds,
     Sampler,
     SamplingParams,
     ToolSchema,
-    request_seed,
 )
 from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
 
@@ -134,7 +133,8 @@ class Recorder:
         self._run_seed = run_seed
         self._seats = seats
         self._single_root = single_root
-        self._ordinals: dict[str, int] = dict.fromkeys(seats, 0)
+        self._ordinals: dict[str, int] = {}
+        self._seeds: dict[str, RequestSeeds] = {}
         self._remote: dict[str, ChatPolicy] = {}
         self._closed = False
 
@@ -168,7 +168,24 @@ class Recorder:
         """
         started = perf_counter()
         try:
-            return await self._answer(seat_name, use, messages, tools)
+            self._check_open()
+            self.budget.admit_turn(use)
+            seat = self._seats[seat_name]
+            asked = messages if type(messages) is list else list(messages)
+            turn = self._open(seat_name, use, asked, tools)
+            if isinstance(seat, RemoteSeat):
+                if seat_name not in self._remote:
+                    self._remote[seat_name] = seat.open(self._key)
+                return self._record_remote(turn, await self._remote[seat_name].respond(messages, tools))
+            prompt = tuple(turn.conversation.ids)
+            params = self.budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, seat.params)
+            turn.bound = self.budget.bound
+            turn.temperature = params.temperature
+            key, seed = self._next_request(seat_name)
+            completion = await seat.sampler.generate(prompt, params, seed=seed, request_id=key)
+            if len(completion.action_ids) < params.max_tokens:
+                turn.bound = TruncationReason.CONTEXT  # if it was cut, then by the sampler's own limit
+            return self._record(turn, completion, seat.renderer, f"call_{seat_name}_{key.ordinal}")
         except LimitReached:
             await _let_others_run()
             raise
@@ -182,35 +199,15 @@ class Recorder:
         finally:
             self.policy_s += perf_counter() - started
 
-    async def _answer(
-        self, seat_name: str, use: TurnUse, messages: Sequence[Message], tools: Sequence[ToolSchema]
-    ) -> Reply:
-        self._check_open()
-        asked = messages if type(messages) is list else list(messages)
-        self.budget.admit_turn(use)
-        seat = self._seats[seat_name]
-        turn = self._open(seat_name, use, asked, tools)
-        if isinstance(seat, RemoteSeat):
-            if seat_name not in self._remote:
-                self._remote[seat_name] = seat.open(self._key)
-            reply = await self._remote[seat_name].respond(messages, tools)
-            self._check_open()
-            return self._record_remote(turn, reply)
-        prompt = tuple(turn.conversation.ids.tolist())
-        params = self.budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, seat.params)
-        turn.bound = self.budget.bound
+    def _next_request(self, seat_name: str) -> tuple[RequestKey, int]:
+        """Return the name and the seed of the seat's next request."""
         group_id, sample_index = self._key
-        ordinal = self._ordinals[seat_name]
+        ordinal = self._ordinals.get(seat_name, 0)
         self._ordinals[seat_name] = ordinal + 1
-        key = RequestKey(group_id, sample_index, seat_name, ordinal)
-        seed = request_seed(self._run_seed, key)
-        completion = await seat.sampler.generate(prompt, params, seed=seed, request_id=key)
-        self._check_open()
-        turn.stop_reason = StopReason(completion.stop_reason)
-        turn.temperature = params.temperature
-        if len(completion.action_ids) < params.max_tokens:
-            turn.bound = TruncationReason.CONTEXT  # if it was cut, then by the sampler's own limit
-        return self._record(turn, completion, seat.renderer, f"call_{seat_name}_{ordinal}")
+        if not ordinal:
+            self._seeds[seat_name] = RequestSeeds(self._run_seed, self._key, seat_name)
+        seeds = self._seeds[seat_name]
+        return RequestKey(group_id, sample_index, seat_name, ordinal), seeds.seed(ordinal)
 
     def _open(
         self, seat_name: str, use: TurnUse, asked: list[Message], tools: Sequence[ToolSchema]
@@ -218,7 +215,7 @@ class Recorder:
         """Return a turn whose conversation ends with the prompt of the request."""
         seat = self._seats[seat_name]
         parent = self.forest.find_parent(seat_name, asked, tools)
-        reason = "" if parent else self.forest.why_new_root(seat_name, asked)
+        reason = "" if parent is not None else self.forest.why_new_root(seat_name, asked)
         turn = RecordedTurn()
         turn.seat, turn.use = seat_name, use
         context_ids: Sequence[int] = ()
@@ -233,14 +230,15 @@ class Recorder:
         turn.parent = parent
         if parent is None:
             context_ids = self._start_root(seat, asked, tools, reason)
-            conversation = Conversation(array("i"), [], snapshot(tools))
+            conversation = Conversation([], [], snapshot(tools))
         else:
             conversation = parent.conversation.branch(parent)
             _check_prefix(conversation.ids, parent)
         turn.conversation = conversation
-        turn.ids_start, turn.messages_start = len(conversation.ids), len(conversation.messages)
-        conversation.ids.extend(context_ids)
-        conversation.messages += snapshot(asked[turn.messages_start :])
+        known = conversation.messages
+        turn.ids_start, turn.messages_start = len(conversation.ids), len(known)
+        conversation.ids += context_ids if type(context_ids) is list else _whole(context_ids)
+        known += map(copy_message, asked[len(known) :])
         return turn
 
     def _start_root(
@@ -259,35 +257,30 @@ class Recorder:
     def _record(
         self, turn: RecordedTurn, completion: Completion, renderer: Renderer, id_prefix: str
     ) -> Reply:
-        action_ids = _plain(completion.action_ids)
-        logprobs = array("f", _plain(completion.logprobs))
-        versions = array("i", _plain(completion.policy_versions))
-        count = len(action_ids)
-        if len(logprobs) != count or len(versions) != count:
-            raise SamplingError(
-                f"the sampler returned {count} action_ids with {len(logprobs)} logprobs and"
-                f" {len(versions)} policy_versions; one of each per token is needed"
-            )
+        self._check_open()
+        turn.stop_reason = _stop_reason(completion.stop_reason)
+        action_ids = _whole(completion.action_ids)
         parsed = renderer.parse(action_ids, id_prefix=id_prefix)
-        reply = Reply(
-            message=assistant_message(parsed),
-            text=parsed.text,
-            tool_calls=parsed.tool_calls,
-            stop_reason=turn.stop_reason,
-            action_ids=tuple(action_ids),
-            turn=len(self.forest.turns),
+        turn.logprobs_start = self.forest.draw(
+            len(action_ids), _plain(completion.logprobs), _plain(completion.policy_versions)
         )
-        turn.logprobs_start = len(self.forest.logprobs)
-        self.budget.spend(count)
+        reply = Reply(
+            assistant_message(parsed),
+            parsed.text,
+            parsed.tool_calls,
+            turn.stop_reason,
+            action_ids,
+            len(self.forest.turns),
+        )
+        self.budget.spend(len(action_ids))
         self._add(turn, reply)
-        self.forest.logprobs += logprobs
-        self.forest.policy_versions += versions
         return reply
 
     def _record_remote(self, turn: RecordedTurn, reply: Reply) -> Reply:
-        stop_reason = turn.stop_reason = StopReason(reply.stop_reason)
+        self._check_open()
+        stop_reason = turn.stop_reason = _stop_reason(reply.stop_reason)
         turn_index = len(self.forest.turns)
-        reply = dataclasses.replace(reply, turn=turn_index, action_ids=(), stop_reason=stop_reason)
+        reply = reply._replace(turn=turn_index, action_ids=(), stop_reason=stop_reason)
         turn.logprobs_start, turn.temperature, turn.bound = -1, 1.0, TruncationReason.MAX_TOKENS
         turn.usage = reply.usage
         self._add(turn, reply)
@@ -295,10 +288,11 @@ class Recorder:
 
     def _add(self, turn: RecordedTurn, reply: Reply) -> None:
         conversation = turn.conversation
-        turn.action_start = len(conversation.ids)
-        conversation.ids.extend(reply.action_ids)
-        conversation.messages += snapshot((reply.message,))
-        turn.ids_end, turn.messages_end = len(conversation.ids), len(conversation.messages)
+        ids, messages = conversation.ids, conversation.messages
+        turn.action_start = len(ids)
+        ids += reply.action_ids
+        messages.append(copy_message(reply.message))
+        turn.ids_end, turn.messages_end = len(ids), len(messages)
         turn.reply_message, turn.text, turn.tool_calls = reply.message, reply.text, reply.tool_calls
         self.forest.add(turn)
 
@@ -326,14 +320,16 @@ class RecordedPolicy:
         self.seat = seat
         self.use: TurnUse = use
 
-    async def respond(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> Reply:
-        """Answer the conversation; see :meth:`Recorder.answer` for what it raises.
+    def respond(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
+    ) -> Coroutine[Any, Any, Reply]:
+        """Answer the conversation when awaited; see :meth:`Recorder.answer` for what it raises.
 
         A request continues a recorded turn if its messages are that turn's prompt, its reply and at
         least one more message, under the same tools. Assistant messages that were never sampled
         here are read as context, and only at a root: one after a sampled reply starts a new root.
         """
-        return await self._recorder.answer(self.seat, self.use, messages, tools)
+        return self._recorder.answer(self.seat, self.use, messages, tools)
 
 
 async def _let_others_run() -> None:
@@ -341,7 +337,7 @@ async def _let_others_run() -> None:
     await asyncio.sleep(0)
 
 
-def _check_prefix(prompt: array[int], parent: RecordedTurn) -> None:
+def _check_prefix(prompt: list[int], parent: RecordedTurn) -> None:
     """Check that a prompt begins with its parent's tokens: it grows out of the array that holds them."""
     if len(prompt) != parent.ids_end:
         raise InvariantError(
@@ -351,11 +347,24 @@ def _check_prefix(prompt: array[int], parent: RecordedTurn) -> None:
 
 
 def _bridge(seat: Seat, parent: RecordedTurn, new: list[Any]) -> Sequence[int]:
-    if any(isinstance(message, Mapping) and message.get("role") == "assistant" for message in new):
-        raise TemplateError("a reply that was not sampled here cannot follow a sampled one")
+    for message in new:
+        if (type(message) is dict or isinstance(message, Mapping)) and message.get("role") == "assistant":
+            raise TemplateError("a reply that was not sampled here cannot follow a sampled one")
     return seat.renderer.bridge(parent.action_ids, new) if isinstance(seat, PolicySeat) else ()
 
 
 def _plain(values: Any) -> Sequence[Any]:
     """Return values as Python numbers: those of an array, or of a tensor, are converted at once."""
-    return values.tolist() if hasattr(values, "tolist") else values  # type: ignore[no-any-return]
+    if type(values) is list:
+        return values
+    return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _whole(ids: Any) -> tuple[int, ...]:
+    """Return ids as Python integers; a sampler may give an array, a tensor, or a list of NumPy's."""
+    plain = _plain(ids)
+    return tuple(plain) if not plain or type(plain[0]) is int else tuple(map(operator.index, plain))
+
+
+def _stop_reason(given: str) -> StopReason:
+    return given if type(given) is StopReason else StopReason(given)

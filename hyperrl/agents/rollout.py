@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 
+from hyperrl.agents.collector import patient_collector
 from hyperrl.agents.env_pool import EnvPool
 from hyperrl.agents.episode import Episode, EpisodePlan, RolloutSettings
 from hyperrl.agents.limits import RolloutLimits
@@ -129,9 +130,8 @@ class _Rollout:
             first = list(islice(self._waiting, places))
             for plan in first:
                 await self._attend(plan)
-            async with asyncio.TaskGroup() as tasks:
-                for plan in first:
-                    tasks.create_task(self._play_on(plan, tasks))
+            with patient_collector():
+                await self._play_all(first)
         except BaseExceptionGroup as group:
             first_error = group.exceptions[0]
             raise first_error from first_error.__cause__
@@ -140,6 +140,11 @@ class _Rollout:
                 await self._leave(key)
             if self._owns_envs:
                 self._envs.close()
+
+    async def _play_all(self, first: Sequence[EpisodePlan]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for plan in first:
+                tasks.create_task(self._play_on(plan, tasks))
 
     async def _play_on(self, plan: EpisodePlan | None, tasks: asyncio.TaskGroup) -> None:
         """Play ``plan``, then whatever waits, one after the other."""

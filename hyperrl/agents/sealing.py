@@ -7,7 +7,7 @@ A turn holds views of them. That is done once, at the end of the episode.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,8 +30,11 @@ def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> tuple[tuple[
     logprobs = _sealed(np.array(forest.logprobs, np.float32))
     versions = _sealed(np.array(forest.policy_versions, np.int32))
     turns = forest.turns
-    parts = [np.frombuffer(turn.conversation.ids, np.int32)[turn.ids_start : turn.ids_end] for turn in turns]
-    ids = _sealed(np.concatenate([*parts, np.array(final_context_ids, np.int32)]))
+    laid: list[int] = []
+    for turn in turns:
+        laid += turn.conversation.ids[turn.ids_start : turn.ids_end]
+    laid += final_context_ids
+    ids = _sealed(np.frombuffer(array("i", laid), np.int32))
     sealed, start = [], 0
     for turn in turns:
         action = start + turn.action_start - turn.ids_start
@@ -66,7 +69,7 @@ def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> t
     events = [
         Event(
             turn=turn.index,
-            observation="\n\n".join(filter(None, map(message_text, turn.new_messages))),
+            observation=_read(turn),
             action=turn.text,
             tool_calls=stepped.get(turn.index) or tuple(map(_not_run, turn.tool_calls)),
             stepped=turn.index in stepped,
@@ -104,8 +107,11 @@ def compute_metrics(
         "action_tokens": sum([turn.ids_end - turn.action_start for turn in turns]),
         "new_root_rate": sum(extra.values()) / len(turns) if turns else 0.0,
     }
-    statuses = Counter(record.status for step in steps for record in step.outcome.tool_records)
-    metrics["tool_calls"] = statuses.total()
+    statuses: dict[str, int] = {}
+    for step in steps:
+        for record in step.outcome.tool_records:
+            statuses[record.status] = statuses.get(record.status, 0) + 1
+    metrics["tool_calls"] = sum(statuses.values())
     metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
     metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
     reported = [turn.usage for turn in turns if turn.logprobs_start < 0 and turn.usage is not None]
@@ -118,6 +124,12 @@ def compute_metrics(
 def _is_last(turns: Sequence[RecordedTurn], step: StepRecord) -> bool:
     """Whether nothing was asked after ``step``, so that its observation was read by nobody."""
     return step.turn is None or step.turn == len(turns) - 1
+
+
+def _read(turn: RecordedTurn) -> str:
+    """Return the text that was new before the turn's action."""
+    new = turn.new_messages
+    return message_text(new[0]) if len(new) == 1 else "\n\n".join(filter(None, map(message_text, new)))
 
 
 def _not_run(call: ToolCall) -> ToolRecord:

@@ -410,7 +410,12 @@ class TextEnv(gymnasium.Env[str, str], ABC):
                 said = await said
         if said is None:
             return await self._end(episode)
-        observation = Observation.from_messages(as_messages(said, f"{type(self).__name__}.reply"))
+        if type(said) is str:
+            observation = Observation(said)
+            episode.hear_text(said)
+        else:
+            observation = Observation.from_messages(as_messages(said, f"{type(self).__name__}.reply"))
+            episode.hear(observation)
         if self._ending:
             return await self._end(episode, observation=observation)
         return await self._go_on(episode, "reply", observation)
@@ -418,6 +423,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     async def _run_tools(self, episode: Episode, calls: tuple[ToolCall, ...]) -> Outcome:
         records = episode.tool_records = await run_calls(calls, self._offered or {}, self)
         observation = Observation.from_messages(tool_messages(records))
+        episode.hear(observation)
         if self._ending:
             return await self._end(episode, records, observation)
         return await self._go_on(episode, "tools", observation, records)
@@ -429,17 +435,10 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         observation: Observation,
         records: tuple[ToolRecord, ...] = (),
     ) -> Outcome:
-        episode.hear(observation)
         rewards = self._blueprint.step_rewards
         terms = await self._score(episode, rewards) if rewards else ()
         self._live = self._live or episode is self._episode  # a reset meanwhile has begun another episode
-        return Outcome(
-            kind=kind,
-            observation=observation,
-            task_id=episode.task.task_id,
-            reward_terms=terms,
-            tool_records=records,
-        )
+        return Outcome(kind, observation, episode.task.task_id, False, terms, records)
 
     async def _end(
         self,
@@ -447,13 +446,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         records: tuple[ToolRecord, ...] = (),
         observation: Observation | None = None,
     ) -> Outcome:
-        if observation is None:
-            observation = Observation("", ())
-        else:
-            episode.hear(observation)
         return Outcome(
             kind="final",
-            observation=observation,
+            observation=Observation("", ()) if observation is None else observation,
             task_id=episode.task.task_id,
             terminated=True,
             reward_terms=await self._score(

@@ -36,6 +36,7 @@ class Episode:
         action: the last action; empty before the first.
         turn: position of the last action in the episode, from 0; -1 before the first.
         stop_reason: why the sampler stopped.
+        cut: the last action was cut off before its end.
         tool_records: the tool calls of the last action and what came of them.
     """
 
@@ -46,6 +47,7 @@ class Episode:
         "_resources",
         "_said",
         "action",
+        "cut",
         "options",
         "rng",
         "stop_reason",
@@ -61,12 +63,13 @@ class Episode:
         self.action: str = ""
         self.turn = -1
         self.stop_reason = StopReason.STOP
+        self.cut = False
         self.tool_records: tuple[ToolRecord, ...] = ()
         self._answer: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
         self._over = False
         self._resources: AsyncExitStack | None = None
-        self._said: list[list[Message] | tuple[str, str | None, tuple[ToolCall, ...]]] = []
+        self._said: list[str | list[Message] | tuple[str, str | None, tuple[ToolCall, ...]]] = []
 
     @property
     def resources(self) -> AsyncExitStack:
@@ -99,6 +102,10 @@ class Episode:
         """Take note of what the policy reads next; the caller may change what it holds."""
         self._said.append([dict(message) for message in observation.messages])
 
+    def hear_text(self, text: str) -> None:
+        """Take note of one user message that the policy reads next."""
+        self._said.append(text)
+
     def act(self, action: str) -> None:
         """Take note of an action."""
         self.action = action
@@ -111,6 +118,7 @@ class Episode:
         else:
             self._answer = None
             self.stop_reason = StopReason.STOP
+        self.cut = self.stop_reason in _CUT
 
     def read_calls(self) -> tuple[ToolCall, ...]:
         """Return the tool calls of the last action: those it carries, or those its text holds."""
@@ -130,11 +138,6 @@ class Episode:
         self._said.append((self.action, self._answer, self._calls))
 
     @property
-    def cut(self) -> bool:
-        """Whether the last action was cut off before its end."""
-        return self.stop_reason in _CUT
-
-    @property
     def answer(self) -> str:
         """The last action without reasoning and tool calls."""
         if self._answer is None:
@@ -146,7 +149,9 @@ class Episode:
         """The whole conversation up to and with the last action; made anew at each call."""
         conversation: list[Message] = []
         for said in self._said:
-            if isinstance(said, list):
+            if isinstance(said, str):
+                conversation.append({"role": "user", "content": said})
+            elif isinstance(said, list):
                 conversation.extend(map(dict, said))
             else:
                 conversation.append(_assistant_message(*said))

@@ -31,7 +31,7 @@ class Observation(str):
     messages: tuple[Message, ...]
 
     def __new__(cls, text: str = "", messages: Iterable[Message] | None = None) -> Observation:
-        self = super().__new__(cls, text)
+        self = str.__new__(cls, text)
         self.messages = ({"role": "user", "content": text},) if messages is None else tuple(messages)
         return self
 
@@ -71,7 +71,7 @@ class Action(str):
         stop_reason: StopReason | None = None,
         content: str | None = None,
     ) -> Action:
-        self = super().__new__(cls, text)
+        self = str.__new__(cls, text)
         self.token_ids = None if token_ids is None else tuple(token_ids)
         self.tool_calls = None if tool_calls is None else tuple(tool_calls)
         self.stop_reason = stop_reason

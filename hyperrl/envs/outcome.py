@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hyperrl.envs.messages import Observation
 from hyperrl.trajectory import EXCLUDED, RewardTerm, ToolRecord
@@ -12,8 +11,7 @@ from hyperrl.trajectory import EXCLUDED, RewardTerm, ToolRecord
 __all__ = ["Outcome"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of a reset or a step.
 
     Attributes:

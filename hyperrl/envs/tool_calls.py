@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hyperrl.sampling import ToolCall
 
@@ -67,8 +67,7 @@ class CallBody:
     repairs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedText:
+class ParsedText(NamedTuple):
     """An action, taken apart.
 
     Attributes:
@@ -95,7 +94,7 @@ def parse_tool_calls(text: str, *, id_prefix: str) -> ParsedText:
     data = text.encode("utf-8", "surrogatepass")
     parsed = parse_action_bytes(data, id_prefix=id_prefix, errors="surrogatepass")
     calls = tuple(dataclasses.replace(call, span=None) for call in parsed.tool_calls)
-    return dataclasses.replace(parsed, tool_calls=calls)
+    return parsed._replace(tool_calls=calls)
 
 
 def parse_action_bytes(
@@ -112,6 +111,8 @@ def parse_action_bytes(
     Returns:
         The parts; the ``span`` of a call counts *bytes* of ``data``.
     """
+    if b"<" not in data and not reasoning_opened:  # neither reasoning nor calls
+        return ParsedText(data.decode("utf-8", errors), "", ())
     reasoning, position = _split_reasoning(data, opened=reasoning_opened)
     pieces: list[bytes] = []
     calls: list[ToolCall] = []

@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 import pickle
 
@@ -116,8 +115,8 @@ def test_sampling_params_know_whether_they_truncate(temperature, top_p, top_k):
     ],
 )
 def test_records_cannot_be_changed(record):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(record, dataclasses.fields(record)[0].name, None)
+    with pytest.raises(AttributeError):  # FrozenInstanceError is one
+        setattr(record, next(iter(type(record).__annotations__)), None)
 
 
 def test_protocols_are_recognised_by_their_methods():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from hyperrl.agents.rendering.encoder import SafeTokenizer
 from hyperrl.envs.tool_calls import parse_action_bytes
@@ -15,8 +15,7 @@ from hyperrl.sampling import ToolCall
 __all__ = ["ParsedAction", "parse_action"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedAction:
+class ParsedAction(NamedTuple):
     """A sampled action, taken apart.
 
     Attributes:
@@ -53,13 +52,11 @@ def parse_action(
     pieces = [tokenizer.token_bytes(i) for i in (action_ids[:-1] if ended else action_ids)]
     data = b"".join(pieces)
     parsed = parse_action_bytes(data, id_prefix=id_prefix, reasoning_opened=reasoning_opened)
-    ends = list(accumulate(map(len, pieces)))
-    return ParsedAction(
-        content=parsed.content,
-        reasoning=parsed.reasoning,
-        tool_calls=tuple([_with_token_span(call, ends) for call in parsed.tool_calls]),
-        text=data.decode("utf-8", "replace"),
-    )
+    calls = parsed.tool_calls
+    if calls:
+        ends = list(accumulate(map(len, pieces)))
+        calls = tuple([_with_token_span(call, ends) for call in calls])
+    return ParsedAction(parsed.content, parsed.reasoning, calls, data.decode("utf-8", "replace"))
 
 
 def _with_token_span(call: ToolCall, ends: Sequence[int]) -> ToolCall:
