@@ -192,8 +192,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         """What this episode holds open: a :class:`contextlib.AsyncExitStack`, closed when the episode ends.
 
         That is after its rewards, at the next reset, at :meth:`close`, and at once where the episode fails or
-        is cancelled. An async ``start`` opens with ``await self.resources.enter_async_context(...)``, a
-        plain one with ``self.resources.enter_context(...)`` or ``self.resources.callback(...)``.
+        is cancelled; what takes over 10 s to close is given up. An async ``start`` opens with
+        ``await self.resources.enter_async_context(...)``, a plain one with
+        ``self.resources.enter_context(...)`` or ``self.resources.callback(...)``.
 
         Raises:
             EnvError: there is no episode, or it has ended.

@@ -6,12 +6,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from typing import Any
 
 import numpy as np
 
-from hyperrl.envs.driving import being_cancelled
+from hyperrl.envs.driving import being_cancelled, in_event_loop
 from hyperrl.envs.messages import Action, Observation, message_text, visible_text
 from hyperrl.envs.taskset import Task
 from hyperrl.envs.tool_calls import parse_tool_calls
@@ -19,9 +19,12 @@ from hyperrl.errors import EnvError
 from hyperrl.sampling import Message, ToolCall
 from hyperrl.trajectory import StopReason, ToolRecord
 
-__all__ = ["Episode"]
+__all__ = ["RELEASE_LIMIT_S", "Episode"]
 
 logger = logging.getLogger(__name__)
+
+RELEASE_LIMIT_S = 10.0
+"""Seconds that closing the resources of an episode may take; what is not closed then is given up."""
 
 _CUT = (StopReason.LENGTH, StopReason.ABORT)
 
@@ -86,13 +89,17 @@ class Episode:
         return self._resources is not None
 
     async def release(self) -> None:
-        """Close what was opened, last first. What goes wrong is logged: what the episode earned stands."""
+        """Close what was opened, last first, within ``RELEASE_LIMIT_S``.
+
+        What goes wrong, or takes longer, is logged: what the episode earned stands.
+        """
         self._over = True
         resources, self._resources = self._resources, None
         if resources is None:
             return
         try:
-            await resources.aclose()
+            async with asyncio.timeout(RELEASE_LIMIT_S) if in_event_loop() else nullcontext():
+                await resources.aclose()
         except (Exception, asyncio.CancelledError) as error:  # an author's own clean-up must not end the run
             if isinstance(error, asyncio.CancelledError) and being_cancelled():
                 raise

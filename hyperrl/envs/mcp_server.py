@@ -200,7 +200,7 @@ class McpConnection:
         """Open the session, keep it until told to stop, close it: all in this one task."""
         with tempfile.TemporaryFile() as stderr:
             try:
-                async with _make_client(self._server, stderr) as client:
+                async with _connect(self._server, stderr) as client:
                     self.tools = tuple([self._tool(told) for told in await _list_tools(client)])
                     self._client = client
                     self._told.set()
@@ -244,22 +244,29 @@ class McpConnection:
         )
 
 
-def _make_client(server: McpServer, stderr: IO[bytes]) -> contextlib.AbstractAsyncContextManager[mcp.Client]:
+@contextlib.asynccontextmanager
+async def _connect(server: McpServer, stderr: IO[bytes]) -> AsyncIterator[mcp.Client]:
     try:
+        import httpx2  # noqa: PLC0415  # comes with the SDK
         import mcp  # noqa: PLC0415  # an extra
         from mcp.client.stdio import stdio_client  # noqa: PLC0415
         from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
-        from mcp.shared._httpx_utils import create_mcp_http_client  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("mcp", "mcp") from error
-    if server.url is not None:
-        http = create_mcp_http_client(headers=dict(server.headers))
-        return mcp.Client(streamable_http_client(server.url, http_client=http))
-    command = _leashed(server.command or ())
-    parameters = mcp.StdioServerParameters(
-        command=command[0], args=command[1:], env=dict(server.env), cwd=server.cwd
-    )
-    return mcp.Client(stdio_client(parameters, errlog=cast(TextIO, stderr)))
+    async with contextlib.AsyncExitStack() as stack:
+        if server.url is not None:
+            limits = httpx2.Timeout(server.start_timeout_s, read=None)  # a call has its own limit
+            http = await stack.enter_async_context(
+                httpx2.AsyncClient(headers=dict(server.headers), timeout=limits)
+            )
+            transport = streamable_http_client(server.url, http_client=http)
+        else:
+            command = _leashed(server.command or ())
+            parameters = mcp.StdioServerParameters(
+                command=command[0], args=command[1:], env=dict(server.env), cwd=server.cwd
+            )
+            transport = stdio_client(parameters, errlog=cast(TextIO, stderr))
+        yield await stack.enter_async_context(mcp.Client(transport))
 
 
 def _leashed(command: Sequence[str]) -> list[str]:
