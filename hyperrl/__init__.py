@@ -14,11 +14,13 @@ from hyperrl.envs.registration import register_all
 if TYPE_CHECKING:
     from hyperrl.envs import (
         Action,
+        Excluded,
         JsonlTaskset,
         Observation,
         Outcome,
         ParquetTaskset,
         ProceduralTaskset,
+        Score,
         Task,
         Taskset,
         TextEnv,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "Excluded",
     "Group",
     "HyperrlError",
     "JsonlTaskset",
@@ -42,6 +45,7 @@ __all__ = [
     "ParquetTaskset",
     "ProceduralTaskset",
     "RewardTerm",
+    "Score",
     "StopReason",
     "Task",
     "Taskset",
