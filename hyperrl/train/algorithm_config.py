@@ -159,9 +159,14 @@ class AlgorithmConfig(Section):
         return self.advantage == "gae"
 
     @property
+    def needs_critic(self) -> bool:
+        """Whether the estimator asks for values."""
+        return self.advantage == "gae"
+
+    @property
     def needs_scores(self) -> bool:
         """Whether advantages can only be estimated after the batch has been scored."""
-        return self.advantage == "gae" or self.kl.place == "reward"
+        return self.needs_critic or self.kl.place == "reward"
 
     @property
     def learns_without_advantage(self) -> bool:

@@ -31,7 +31,7 @@ def check_parts(algorithm: AlgorithmConfig, *, reference: bool, critic: bool) ->
     LOSSES.find(algorithm.loss)
     if algorithm.kl.place != "none" and not reference:
         raise ConfigError(f"algorithm.kl.place is {algorithm.kl.place}, but there is no reference policy")
-    if algorithm.advantage == "gae" and not critic:
+    if algorithm.needs_critic and not critic:
         raise ConfigError("the advantage 'gae' needs a critic, but there is none")
 
 

@@ -160,6 +160,8 @@ class TrainBatch:
         episodes: name of each trajectory; ``LossTokens.trajectory`` indexes it.
         groups: i64, index of each trajectory's group.
         rewards: f64, reward of each trajectory, penalties taken off.
+        bootstrap_ids: by index of a trajectory that was truncated, i32 tokens of its main path and of what
+            was read after it; only for estimators that bootstrap.
         metrics: numbers about the batch, named as in ``metrics.METRICS``.
     """
 
@@ -167,6 +169,7 @@ class TrainBatch:
     episodes: tuple[EpisodeKey, ...]
     groups: Ints
     rewards: Floats
+    bootstrap_ids: Mapping[int, NDArray[np.int32]] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -19,6 +19,7 @@ from hyperrl.train.config_types import (
     Count,
     Decay,
     Fraction,
+    NotNegative,
     Number,
     Positive,
     Real,
@@ -30,6 +31,7 @@ from hyperrl.train.config_types import (
 __all__ = [
     "AlgorithmConfig",
     "ConsistencyConfig",
+    "CriticConfig",
     "EnvConfig",
     "EvaluationConfig",
     "ModelConfig",
@@ -138,6 +140,21 @@ class ReferenceConfig(Section):
     """Model directory; none takes the policy's starting point, ``model.path``."""
 
 
+class CriticConfig(Section):
+    """The value function of ``algorithm.advantage: gae`` (PPO)."""
+
+    path: UserPath | None = None
+    """Model directory of its backbone; none takes the policy's starting point, ``model.path``."""
+    lr: Positive = 1e-5
+    """Learning rate; AdamW's other settings are those of ``optimizer``."""
+    clip: NotNegative = 0.5
+    """How far a value may move in one iteration before its loss is clipped; 0 is no limit."""
+    clip_norm: Positive = 1.0
+    """Largest gradient norm; larger gradients are scaled down."""
+    warmup: Whole = 0
+    """Iterations in which only the critic learns."""
+
+
 class OptimizerConfig(Section):
     """AdamW and its schedule."""
 
@@ -221,6 +238,8 @@ class TrainConfig(Section):
     """The update."""
     reference: ReferenceConfig = Field(default_factory=ReferenceConfig)
     """The frozen reference policy."""
+    critic: CriticConfig = Field(default_factory=CriticConfig)
+    """The value function."""
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     """The optimizer."""
     consistency: ConsistencyConfig = Field(default_factory=ConsistencyConfig)

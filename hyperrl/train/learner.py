@@ -79,10 +79,12 @@ class Auxiliary(NamedTuple):
     Attributes:
         reference: the frozen policy that a KL is measured to; never changed.
         critic: learns values, where the advantage asks for them.
+        critic_warmup: first batches from which only the critic learns.
     """
 
     reference: nn.Module | None = None
     critic: Critic | None = None
+    critic_warmup: int = 0
 
 
 class Learner:
@@ -113,7 +115,8 @@ class Learner:
         auxiliary: Auxiliary = Auxiliary(),  # noqa: B008  # immutable
         max_staleness: int = 0,
     ) -> None:
-        reference, critic = auxiliary
+        reference, critic, self._warmup = auxiliary
+        self._batches = 0
         check_parts(algorithm, reference=reference is not None, critic=critic is not None)
         self.model = model.eval()
         self.reference = None if reference is None else reference.eval().requires_grad_(False)
@@ -128,6 +131,10 @@ class Learner:
     def applied_steps(self) -> int:
         """Updates that changed the weights since the learner was made."""
         return self._optimizer.applied_steps
+
+    @property
+    def _warming_up(self) -> bool:
+        return self._batches < self._warmup
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the name and value of every parameter and persistent buffer; tied ones once.
@@ -177,6 +184,7 @@ class Learner:
             "timing_s/update_actor": time.perf_counter() - scored,
             "training/optimizer_steps": float(self.applied_steps),
         }
+        self._batches += 1
         described = _describe_advantages(batch.minibatches)
         return {**batch.metrics, **scores.metrics, **described, **reduce_metrics(reports), **timings}
 
@@ -220,7 +228,7 @@ class Learner:
             reference=None if in_loss is None else in_loss[index],
             correction=None if scores.correction is None else scores.correction[index],
         )
-        report = self._update(update, first=first)
+        report = {} if self._warming_up else self._update(update, first=first)
         if self.critic is not None and scores.values is not None:
             report |= self.critic.update(minibatch, scores.values[index])
         return report

@@ -134,6 +134,22 @@ _TABLE: tuple[Metric, ...] = (
         "mean",
         "Correlation of the sampler's and the learner's probabilities of the sampled tokens.",
     ),
+    Metric(
+        "critic/vf_loss", "1", "mean", "Value loss: mean over tokens of max((V-R)^2, (V_clipped-R)^2) / 2."
+    ),
+    Metric("critic/vf_clipfrac", "fraction", "mean", "Share of tokens whose value loss clipping changed."),
+    Metric(
+        "critic/vf_explained_var",
+        "1",
+        "mean",
+        "1 - var(R - V) / (var(R) + 1e-5), with the values before the update.",
+    ),
+    Metric("critic/grad_norm", "1", "mean", "Norm of the critic's gradient before clipping."),
+    Metric("critic/lr", "1", "last", "Learning rate of the critic's last update."),
+    Metric("critic/updates_applied", "updates", "sum", "Updates that changed the critic's weights."),
+    Metric("critic/updates_skipped", "updates", "sum", "Updates of the critic that were not finite."),
+    *_spread("critic/values", "reward", "value of a loss token, by the critic during the update"),
+    *_spread("critic/returns", "reward", "return of a loss token, the critic's target"),
     *_spread("critic/rewards", "reward", "episode reward, over the episodes that are learned from"),
     *_spread("critic/advantages", "1", "advantage of a loss token"),
     Metric("groups/played", "groups", "sum", "Groups that were played, dynamic sampling's further ones too."),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hyperrl.agents.rendering import Renderer
 from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import TrainConfig, dump_config
 from hyperrl.train.consistency import ConsistencyGate
+from hyperrl.train.critic import ValueLearner, ValueModel
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
 from hyperrl.train.learner import Auxiliary, Learner
 from hyperrl.train.models import load_model, save_model
@@ -110,17 +112,28 @@ def _make_learner(config: TrainConfig) -> Learner:
     model = config.model
     dtype = resolve_dtype(model.dtype)
     load = partial(load_model, dtype=dtype, device=resolve_device(model.device), attention=model.attention)
-    uses_reference = config.algorithm.kl.place != "none"
     return Learner(
         load(model.path),
-        auxiliary=Auxiliary(
-            reference=load(config.reference.path or model.path) if uses_reference else None,
-        ),
+        auxiliary=_make_auxiliary(config, load),
         algorithm=config.algorithm,
         optimizer=config.optimizer,
         gate=ConsistencyGate(config.consistency, dtype=dtype),
         max_staleness=config.sampler.max_staleness,
     )
+
+
+def _make_auxiliary(config: TrainConfig, load: Callable[[Path], Any]) -> Auxiliary:
+    reference = critic = None
+    if config.algorithm.kl.place != "none":
+        reference = load(config.reference.path or config.model.path)
+    if config.algorithm.needs_critic:
+        critic = ValueLearner(
+            ValueModel(load(config.critic.path or config.model.path)),
+            config.critic,
+            config.optimizer,
+            microbatch_tokens=config.algorithm.microbatch_tokens,
+        )
+    return Auxiliary(reference, critic, config.critic.warmup if critic is not None else 0)
 
 
 def _make_held_out(config: TrainConfig, player: Player, checked: Checked, display: Display) -> HeldOut:

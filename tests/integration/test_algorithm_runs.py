@@ -12,6 +12,7 @@ import torch
 from hyperrl.errors import ConfigError
 from hyperrl.store import read_trajectories
 from hyperrl.train.models import load_model
+from hyperrl.wiring import training
 from hyperrl.wiring.display import Silent
 from hyperrl.wiring.training import run_training
 
@@ -36,6 +37,40 @@ def test_an_algorithm_trains_by_its_name_alone(make_run, tiny_model, name):
     assert math.isfinite(line["actor/loss"])
     before, after = weights(tiny_model), weights(config.run.dir / "model")
     assert any(not np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_ppo_changes_actor_and_critic_and_leaves_the_reference_alone(make_run, tiny_model, monkeypatch):
+    learners = []
+    make = training._make_learner
+    monkeypatch.setattr(
+        training, "_make_learner", lambda config: learners.append(make(config)) or learners[0]
+    )
+    kl = {"place": "loss", "coef": 0.1}
+    config = make_run(algorithm={"name": "ppo", "kl": kl}, critic={"lr": 1e-3}, iterations=2)
+    run_training(config, Silent())
+    (learner,) = learners
+    start = load_model(tiny_model, dtype=torch.float32, device=torch.device("cpu")).state_dict()
+    assert all(torch.equal(start[name], value) for name, value in learner.reference.state_dict().items())
+    assert any(not torch.equal(start[name], value) for name, value in learner.model.state_dict().items())
+    critic = learner.critic.model
+    assert critic.head.weight.abs().sum() > 0
+    backbone = {f"model.{name}": value for name, value in critic.backbone.state_dict().items()}
+    assert any(not torch.equal(start[name], value) for name, value in backbone.items())
+    first, second = iterations(config.run.dir)
+    assert first["critic/vf_explained_var"] == pytest.approx(0, abs=0.01)  # a zero head explains nothing
+    assert first["critic/updates_applied"] == first["actor/updates_applied"] == 2
+    assert first["critic/grad_norm"] > 0
+    assert second["critic/values/mean"] != 0
+
+
+def test_a_warm_up_of_the_critic_leaves_the_policy_alone(make_run, tiny_model):
+    config = make_run(algorithm={"name": "ppo"}, critic={"lr": 1e-3, "warmup": 2}, iterations=2)
+    run_training(config, Silent())
+    for line in iterations(config.run.dir):
+        assert line["policy/version"] == 0  # nothing changed, so nothing was published
+        assert line["critic/updates_applied"] == 2
+    before, after = weights(tiny_model), weights(config.run.dir / "model")
+    assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.parametrize("place", ["loss", "reward"])

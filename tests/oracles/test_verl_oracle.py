@@ -10,6 +10,7 @@ from oracle_cases import make_case, need
 from hyperrl.train.advantages import ADVANTAGES
 from hyperrl.train.algorithm_config import AlgorithmConfig, CorrectionConfig
 from hyperrl.train.correction import compute_correction, describe_mismatch
+from hyperrl.train.critic import compute_value_loss
 from hyperrl.train.kl import compute_kl
 
 core = need("verl.trainer.ppo.core_algos")
@@ -134,6 +135,22 @@ def test_policy_losses_and_their_gradients(compare, seed, mode, loss):
     oracle = f"verl {name}, {MODES[mode]}"
     compare(f"{loss} loss", oracle, found, theirs.detach())
     compare(f"{loss} gradient", oracle, gradient, logprobs.grad)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("clip", [0.1, 0.5])
+def test_value_loss_and_its_gradient(compare, seed, clip):
+    case = make_case(seed)
+    ours_in, theirs_in = (case.values.clone().requires_grad_() for _ in range(2))
+    old, returns, where = case.values + 0.3 * case.old, case.advantages, case.mask.bool()
+    theirs, clipped = core.compute_value_loss(theirs_in, returns, old, case.mask, clip)
+    losses, held = compute_value_loss(ours_in[where], returns[where], old[where], clip=clip)
+    found = losses.mean()
+    found.backward()
+    theirs.backward()
+    compare("value loss", "verl compute_value_loss", found.detach(), theirs.detach())
+    compare("value loss gradient", "verl compute_value_loss", ours_in.grad, theirs_in.grad)
+    assert float(held.double().mean()) == pytest.approx(float(clipped), abs=0.02)  # a tie may fall either way
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "k3+"])

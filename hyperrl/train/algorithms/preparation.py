@@ -96,6 +96,7 @@ class Algorithm:
             episodes=tuple(EpisodeKey(t.group_id, t.sample_index) for t in kept.trajectories),
             groups=kept.groups,
             rewards=kept.rewards,
+            bootstrap_ids=_bootstrap_ids(kept.trajectories) if config.follows_main_path else {},
             metrics=_describe(groups, kept, segments),
         )
         return batch if early is None else with_advantages(batch, early)
@@ -162,6 +163,21 @@ class Algorithm:
             penalties=penalties,
             excluded=excluded,
         )
+
+
+def _bootstrap_ids(trajectories: Sequence[Trajectory]) -> dict[int, NDArray[np.int32]]:
+    """Return what the critic reads to value the state in which an episode was cut.
+
+    An action that was cut by its token limit was stepped and scored, so that its episode has terminated
+    and is worth nothing more.
+    """
+    found = {}
+    for index, trajectory in enumerate(trajectories):
+        if trajectory.truncated and not trajectory.terminated and len(trajectory.final_context_ids):
+            turns = [trajectory.turns[i] for i in trajectory.main_path]
+            parts = [ids for turn in turns for ids in (turn.context_ids, turn.action_ids)]
+            found[index] = np.concatenate([*parts, trajectory.final_context_ids])
+    return found
 
 
 def _silent(tokens: LossTokens, advantages: Floats, segments: int) -> NDArray[np.int64]:

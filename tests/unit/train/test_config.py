@@ -73,6 +73,11 @@ algorithm.minibatches
 algorithm.microbatch_tokens
 algorithm.skip_limit
 reference.path
+critic.path
+critic.lr
+critic.clip
+critic.clip_norm
+critic.warmup
 optimizer.lr
 optimizer.beta1
 optimizer.beta2
