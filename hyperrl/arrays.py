@@ -38,12 +38,13 @@ def seal(values: object, dtype: np.dtype[Any], name: str, turn: int | None = Non
         TrajectoryError: it has another shape or dtype; the message names ``name`` and ``turn``.
     """
     array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=dtype)
-    if array.ndim != 1 or (array.dtype != dtype and array.size):
+    known = array.dtype is dtype or array.dtype == dtype
+    if array.ndim != 1 or (not known and array.size):
         where = name if turn is None else f"turn {turn}: {name}"
         raise TrajectoryError(
             f"{where} must be a one-dimensional {dtype.name} array, got shape {array.shape} of {array.dtype}"
         )
-    if array.dtype != dtype:
+    if not known:
         array = array.astype(dtype)
     base = array.base
     if array.flags.writeable or (isinstance(base, np.ndarray) and base.flags.writeable):

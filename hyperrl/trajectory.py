@@ -401,11 +401,20 @@ def _surely_valid(turns: Sequence[Turn]) -> bool:
         in_order = parent is None or 0 <= parent < index
         if not in_order or turn.use == "context" or not 0 <= turn.temperature < math.inf:
             return False
-    ids = np.concatenate([part for turn in turns for part in (turn.context_ids, turn.action_ids)])
-    versions = np.concatenate([turn.policy_versions for turn in turns])
-    drawn = np.concatenate([cast(Logprobs, turn.behavior_logprobs) for turn in turns])
+    ids = _joined([part for turn in turns for part in (turn.context_ids, turn.action_ids)])
+    versions = _joined([turn.policy_versions for turn in turns])
+    drawn = _joined([cast(Logprobs, turn.behavior_logprobs) for turn in turns])
     plain = versions.size and 0 <= _least(versions) == _greatest(versions) and _least(ids) >= 0
     return bool(plain and _least(drawn) > -math.inf and _greatest(drawn) <= 0)  # NaN fails either comparison
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return what holds every value of ``parts``: the array that all are views of, or a new one."""
+    base = parts[0].base
+    if type(base) is np.ndarray and base.ndim == 1 and base.dtype == parts[0].dtype:
+        whole = [part.base is base for part in parts]
+        return base if all(whole) else np.concatenate(parts)
+    return np.concatenate(parts)
 
 
 def _check_turn(turn: Turn, where: str) -> None:

@@ -38,14 +38,16 @@ class ByteRenderer:
             ids += _message_ids({"role": "system", "content": f"<tools>\n{listed}\n</tools>"})
         for message in messages:
             ids += _message_ids(message)
-        return ids + OPENING
+        ids += OPENING
+        return ids
 
     def bridge(self, action_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
         """Return the ids that follow an action: its close if it lacks one, the messages, the opening."""
         ids = [NEWLINE] if action_ids and action_ids[-1] == END else [END, NEWLINE]
         for message in new_messages:
             ids += _message_ids(message)
-        return ids + OPENING
+        ids += OPENING
+        return ids
 
     def parse(self, action_ids: Sequence[int], *, id_prefix: str) -> ParsedAction:
         """Take an action apart; never raises."""

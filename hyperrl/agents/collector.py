@@ -17,8 +17,8 @@ from contextlib import contextmanager
 
 __all__ = ["YOUNG_OBJECTS", "patient_collector"]
 
-YOUNG_OBJECTS = 100_000
-"""New objects before the collector looks at them: at most some 20 MB of garbage in small cycles."""
+YOUNG_OBJECTS = 300_000
+"""New objects before the collector looks at them: at most some 60 MB of garbage in small cycles."""
 
 _lock = threading.Lock()
 _entered = 0

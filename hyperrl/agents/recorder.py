@@ -238,7 +238,7 @@ class Recorder:
         known = conversation.messages
         turn.ids_start, turn.messages_start = len(conversation.ids), len(known)
         conversation.ids += context_ids if type(context_ids) is list else _whole(context_ids)
-        known += map(copy_message, asked[len(known) :])
+        known += [copy_message(message) for message in asked[len(known) :]]
         return turn
 
     def _start_root(
