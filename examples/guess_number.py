@@ -14,8 +14,12 @@ class GuessNumber(TextEnv):
     system_prompt = "Find my number. Answer with a number and nothing else."
 
     def tasks(self):
-        seed = self.splits.index(self.split)
-        return ProceduralTaskset(lambda rng: {"secret": int(rng.integers(1, 101))}, count=1000, seed=seed)
+        held_out = self.splits.index(self.split)  # odd numbers are for training, even ones are held out
+
+        def draw(rng):
+            return {"secret": 1 + 2 * int(rng.integers(50)) + held_out}
+
+        return ProceduralTaskset(draw, count=1000, seed=held_out)
 
     def start(self):
         return "I am thinking of a number from 1 to 100."

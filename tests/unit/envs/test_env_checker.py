@@ -41,7 +41,8 @@ class Fragile(Sums):
 
 class Moody(Sums):
     def start(self):
-        return f"It is {time.perf_counter_ns()}."
+        digits_to_letters = str.maketrans("0123456789", "abcdefghij")  # a digit might be the answer
+        return f"It is {str(time.perf_counter_ns()).translate(digits_to_letters)}."
 
 
 class Sticky(Sums):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import runpy
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +15,17 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "guess_number.py"
 
 @pytest.fixture(scope="module")
 def example():
-    return runpy.run_path(str(EXAMPLE))
+    spec = importlib.util.spec_from_file_location("guess_number", EXAMPLE)
+    module = sys.modules["guess_number"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["guess_number"]
 
 
 def test_an_own_environment_takes_about_25_lines(example):
     text = EXAMPLE.read_text().partition("class GuessNumber")[2].partition("gymnasium.register")[0]
     assert sum(1 for line in text.splitlines() if line.strip()) <= 25
-    assert gymnasium.spec("GuessNumber-v0").entry_point is example["GuessNumber"]
+    assert gymnasium.spec("GuessNumber-v0").entry_point is example.GuessNumber
 
 
 def test_it_keeps_every_promise(example):
