@@ -1,6 +1,7 @@
 # make quickstart    train a tiny agent from nothing, in minutes, on a CPU
 # make test          everything that continuous integration runs
 # make check         format, lint, types, import contracts, fast tests
+# make check-envs    every environment's check, graders on known cases, cost of a turn; ends with one JSON line
 # make check-oracles compare advantages, losses and corrections with verl's and TRL's; ends with a table
 # make real          train a real model on real data
 # make venv          only make .venv
@@ -27,7 +28,7 @@ QUICKSTART = --set run.seed=$(SEED) --set run.dir=$(RUN) --set run.overwrite=tru
   --set sft.start=$(RUN)/random --set model.path=$(RUN)/warm
 GSM8K ?= data/gsm8k
 
-.PHONY: venv test check check-oracles quickstart real clean
+.PHONY: venv test check check-envs check-oracles quickstart real clean
 
 venv: $(INSTALLED)
 
@@ -47,6 +48,10 @@ test: venv
 
 check: venv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) scripts/check
+
+# What the environment SDK promises beyond `make test`: every environment's check, the case file, the benchmarks.
+check-envs: venv
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/check_envs.py $(ARGS)
 
 check-oracles: venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/oracles $(ARGS)

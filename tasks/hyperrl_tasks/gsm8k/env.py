@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from hyperrl.envs import Score, Task, TextEnv, reward, tool
+from hyperrl.envs import ListTaskset, Score, Task, Taskset, TextEnv, reward, tool
 from hyperrl.envs.grading import grade_answer
 from hyperrl.errors import ConfigError, nearest
 from hyperrl.trajectory import StopReason
 from hyperrl_tasks.gsm8k.answer_format import format_share
 from hyperrl_tasks.gsm8k.calculator import calculate
-from hyperrl_tasks.gsm8k.problems import WordProblems, load_problems
+from hyperrl_tasks.gsm8k.problems import load_problems
 
 __all__ = ["GSM8K", "Mode"]
 
@@ -45,10 +46,12 @@ class GSM8K(TextEnv):
             in it stands for the split; without it the same file serves either split. ``None``
             takes the 200 + 40 problems that come with the package.
         format_weight: weight of the term ``format``, the share of the answer format that is right.
+        steps: play only problems whose worked solution takes so many steps, from the first to the second
+            number; more are harder. A step is a mark such as ``<<3*4=12>>``.
         **kwargs: ``split`` and ``render_mode`` of :class:`~hyperrl.envs.TextEnv`.
 
     Raises:
-        ConfigError: an unknown mode, or a weight that is negative or not finite.
+        ConfigError: an unknown mode, a weight that is negative or not finite, or no problem of so many steps.
         DataError: the file is missing or lacks the columns of a word problem.
     """
 
@@ -60,9 +63,12 @@ class GSM8K(TextEnv):
         mode: Mode = "single_turn",
         path: str | Path | None = None,
         format_weight: float = 0.0,
+        steps: Sequence[int] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if steps is not None and (len(steps) != 2 or not 0 <= steps[0] <= steps[1]):
+            raise ConfigError(f"steps must be the smallest and the largest number of steps, got {steps}")
         if mode not in get_args(Mode):
             known = get_args(Mode)
             raise ConfigError(
@@ -72,13 +78,25 @@ class GSM8K(TextEnv):
             raise ConfigError(f"format_weight must be finite and at least 0, got {format_weight}")
         self.mode = mode
         self.path = path
-        self._problems = None if path is None else load_problems(path, self.split)
+        self.steps = steps
+        self._problems = None if path is None and steps is None else self._load()
         self.system_prompt = _PROMPTS[mode]
         self.reward_weights = {"format": float(format_weight)}
 
-    def tasks(self) -> WordProblems:
+    def tasks(self) -> Taskset:
         """Read the problems of the split."""
-        return self._problems or load_problems(self.path, self.split)
+        return self._problems or self._load()
+
+    def _load(self) -> Taskset:
+        problems = load_problems(self.path, self.split)
+        if self.steps is None:
+            return problems
+        low, high = self.steps
+        tasks = [problems[index] for index in range(len(problems))]
+        chosen = [task for task in tasks if low <= len(_ANNOTATION.findall(task["solution"])) <= high]
+        if not chosen:
+            raise ConfigError(f"no problem of the split {self.split!r} takes {low} to {high} steps")
+        return ListTaskset(chosen)
 
     def start(self, task: Task) -> str:
         """Ask the question of the task."""
