@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SHARED_CASES = Path(__file__).parents[3] / "shared" / "cases" / "answers.json"
+CASES = Path(__file__).parents[1] / "data" / "answers.json"
 ROW = {"id": "one", "response": "It is \\boxed{1/2}.", "gold": "0.5", "expected": True, "family": "boxed"}
 
 
@@ -47,10 +47,8 @@ def test_explain_prints_every_row(tmp_path):
 
 
 def test_the_shared_cases_come_out_as_expected():
-    if not SHARED_CASES.is_file():
-        pytest.skip(f"no case file at {SHARED_CASES}")
-    done = grade(SHARED_CASES)
-    count = len(json.loads(SHARED_CASES.read_text(encoding="utf-8")))
+    done = grade(CASES)
+    count = len(json.loads(CASES.read_text(encoding="utf-8")))
     assert (done.returncode, done.stdout) == (0, json.dumps({"ok": count, "of": count}) + "\n")
 
 
