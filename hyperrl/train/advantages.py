@@ -32,6 +32,7 @@ __all__ = [
     "AdvantageFunction",
     "AdvantageInput",
     "Advantages",
+    "all_equal",
     "compute_gae",
     "compute_group_advantages",
     "compute_returns_to_go",
@@ -59,8 +60,8 @@ class AdvantageInput:
     Attributes:
         rewards: f64[B], the sum of each episode's ``token_rewards``.
         groups: i64[B], index of each episode's group, from 0.
-        episode: i64[N], the episode of each loss token. Tokens of one episode stand in the order in
-            which they were sampled; what was read between them is not here.
+        episode: i64[N], the episode of each loss token. Tokens of one episode stand together, in the order
+            in which they were sampled, whichever path they lie on; what was read between them is not here.
         token_rewards: f64[N], reward that was earned at each token, each at the last token of the turn
             that earned it.
         values: f64[N], the critic's value of the state in which each token was drawn; ``None`` without
@@ -147,7 +148,7 @@ def compute_group_advantages(
         raise InvariantError(f"a group needs at least 2 scored episodes to be compared, got {len(values)}")
     if not np.isfinite(values).all():
         raise InvariantError(f"rewards must be finite, got {values.tolist()}")
-    if _all_equal(values):
+    if all_equal(values):
         return np.zeros_like(values)
     centred: Floats = values - values.mean()
     if leave_one_out:
@@ -162,7 +163,7 @@ def whiten(values: Floats) -> Floats:
 
     Equal values, and a single one, give exactly 0.
     """
-    if len(values) < 2 or _all_equal(values):
+    if len(values) < 2 or all_equal(values):
         return np.zeros_like(values)
     return np.asarray((values - values.mean()) / np.sqrt(values.var(ddof=1) + VARIANCE_EPS))
 
@@ -227,8 +228,9 @@ def _backward(
     return result, result + values
 
 
-def _all_equal(values: Floats) -> bool:
-    return bool(np.ptp(values) <= EQUAL_REWARDS * np.abs(values).max())
+def all_equal(values: Floats) -> bool:
+    """Whether values differ by rounding at most (``EQUAL_REWARDS``): comparing them says nothing."""
+    return not len(values) or bool(np.ptp(values) <= EQUAL_REWARDS * np.abs(values).max())
 
 
 @register_advantage("group")
@@ -254,9 +256,13 @@ def _reinforce_pp(batch: AdvantageInput, config: AlgorithmConfig) -> Advantages:
 
 @register_advantage("reinforce_pp_baseline")
 def _reinforce_pp_baseline(batch: AdvantageInput, config: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """REINFORCE++ with the mean of the group as baseline, whitened over the tokens of the batch."""
+    """REINFORCE++ with the mean of the group as baseline, whitened over the tokens of the batch.
+
+    Whitening moves every advantage by the mean of the batch. A group of equal rewards stays at 0.
+    """
     centred = batch.by_group(lambda rewards: compute_group_advantages(rewards, scale="none"))
-    return Advantages(advantages=whiten(batch.spread(centred)))
+    silent = batch.by_group(lambda rewards: np.full_like(rewards, all_equal(rewards)))
+    return Advantages(advantages=np.where(batch.spread(silent), 0.0, whiten(batch.spread(centred))))
 
 
 @register_advantage("return")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from hyperrl.train.config_types import Count, Fraction, NotNegative, Positive, Section, Whole
 
@@ -40,12 +40,14 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "advantage": "return",
         "loss": "policy_gradient",
         "aggregation": "seq_mean_token_sum",
-        "smallest_group": 1,
     },
-    "reinforce_pp": {"advantage": "reinforce_pp", "smallest_group": 1},
-    "ppo": {"advantage": "gae", "whiten": True, "epochs": 2, "smallest_group": 1},
+    "reinforce_pp": {"advantage": "reinforce_pp"},
+    "ppo": {"advantage": "gae", "whiten": True, "epochs": 2},
 }
 """What each name means, where it differs from the defaults (which are GRPO's)."""
+
+_COMPARE_GROUPS = ("group", "reinforce_pp_baseline")
+_COMPARE_NO_GROUPS = ("batch", "return", "reinforce_pp", "gae")
 
 
 class KlConfig(Section):
@@ -54,9 +56,26 @@ class KlConfig(Section):
     place: Literal["none", "loss", "reward"] = "none"
     """``loss`` adds ``coef * KL`` to every token's loss; ``reward`` takes it off every token's reward."""
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
-    """Estimate at a token (Schulman 2020); ``k3+`` has the value of k3 and the gradient of k2."""
+    """Estimate at a token (Schulman 2020); ``k3+`` has the value of k3 and the gradient of k2. Not given, it
+    is k3 in the loss and k1 in the reward, where only k1 has the gradient of the KL."""
     coef: NotNegative = 1e-3
     """What the estimate is multiplied with."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or data.get("place") != "reward":
+            return data
+        return {"estimator": "k1", **data}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.place == "loss" and self.estimator == "k1":
+            raise ValueError(
+                "k1 in the loss holds nothing back: its mean gradient is 0; take k2, k3 or k3+, or put"
+                " it into the reward (place: reward)"
+            )
+        return self
 
 
 class CorrectionConfig(Section):
@@ -94,6 +113,10 @@ class AlgorithmConfig(Section):
     """Divide group advantages by the group's standard deviation, or not."""
     leave_one_out: bool = False
     """Compare an episode with the mean of the others of its group, without itself."""
+    critic: bool = False
+    """Train a critic and give its values to the advantage; ``gae`` always has one."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Numbers and names for your own advantage or loss, which reads them from ``config.options``."""
     whiten: bool = False
     """Give GAE's advantages mean 0 and variance 1 over the tokens of the batch."""
     gamma: Fraction = 1.0
@@ -123,9 +146,10 @@ class AlgorithmConfig(Section):
     dynamic_sampling: Whole = 0
     """Further batches that may be played until enough groups have unequal rewards; 0 keeps all groups."""
     smallest_group: Count = 2
-    """Groups with fewer usable episodes are dropped; estimators that compare groups need 2."""
+    """Groups with fewer usable episodes are dropped. Not given, it is 1 for estimators of ours that do not
+    compare the episodes of a group; those that do need 2."""
     branches: Literal["refuse", "drop"] = "refuse"
-    """What an estimator that follows the main path (``gae``) does with an episode's side branches."""
+    """What an estimator with a critic, which follows the main path, does with an episode's side branches."""
     old_logprobs: Literal["recompute", "behavior"] = "recompute"
     """Denominator of the ratio: the learner's own logprobs, or the sampler's."""
     epochs: Count = 1
@@ -140,10 +164,15 @@ class AlgorithmConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, data: Any) -> Any:
-        """Let the name give the parts that the config does not."""
+        """Let the name give the parts that the config does not, and the advantage what it needs."""
         if not isinstance(data, Mapping):
             return data
-        return {**PRESETS.get(str(data.get("name", "grpo")), {}), **data}
+        filled = {**PRESETS.get(str(data.get("name", "grpo")), {}), **data}
+        if filled.get("advantage") == "gae":
+            filled.setdefault("critic", True)
+        if filled.get("advantage") in _COMPARE_NO_GROUPS:
+            filled.setdefault("smallest_group", 1)
+        return filled
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -151,17 +180,29 @@ class AlgorithmConfig(Section):
             raise ValueError(f"algorithm.dual_clip must be above 1, or 0 for none; it is {self.dual_clip}")
         if self.correction.mode == "mask" and self.correction.floor > self.correction.cap:
             raise ValueError("algorithm.correction.floor is above algorithm.correction.cap")
+        if self.correction.mode != "off" and self.old_logprobs == "behavior":
+            raise ValueError(
+                "algorithm.correction would count the mismatch twice: with old_logprobs: behavior the ratio"
+                " begins at the sampler's logprobs already; take old_logprobs: recompute, or no correction"
+            )
+        if self.advantage in _COMPARE_GROUPS and self.smallest_group < 2:
+            raise ValueError(
+                f"algorithm.smallest_group is {self.smallest_group}, but {self.advantage!r} compares the"
+                " episodes of a group; give it at least 2"
+            )
+        if self.advantage == "gae" and not self.critic:
+            raise ValueError("algorithm.critic is false, but the advantage 'gae' needs a critic's values")
         return self
 
     @property
     def follows_main_path(self) -> bool:
         """Whether the estimator walks along the tokens of an episode, so that branches have no place."""
-        return self.advantage == "gae"
+        return self.critic
 
     @property
     def needs_critic(self) -> bool:
         """Whether the estimator asks for values."""
-        return self.advantage == "gae"
+        return self.critic
 
     @property
     def needs_scores(self) -> bool:

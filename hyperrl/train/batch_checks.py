@@ -32,7 +32,7 @@ def check_parts(algorithm: AlgorithmConfig, *, reference: bool, critic: bool) ->
     if algorithm.kl.place != "none" and not reference:
         raise ConfigError(f"algorithm.kl.place is {algorithm.kl.place}, but there is no reference policy")
     if algorithm.needs_critic and not critic:
-        raise ConfigError("the advantage 'gae' needs a critic, but there is none")
+        raise ConfigError(f"the advantage {algorithm.advantage!r} needs a critic, but there is none")
 
 
 def check_batch(batch: TrainBatch, algorithm: AlgorithmConfig, *, version: int, max_staleness: int) -> None:

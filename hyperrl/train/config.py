@@ -257,6 +257,7 @@ class TrainConfig(Section):
             raise ValueError(
                 f"rollout.group_size is {self.rollout.group_size}, but {self.algorithm.name} compares the"
                 f" episodes of a group; give it at least {self.algorithm.smallest_group}"
+                " (algorithm.smallest_group)"
             )
         if "split" in self.env.kwargs:
             raise ValueError(
@@ -271,6 +272,11 @@ class TrainConfig(Section):
             raise ValueError(
                 "rollout.top_p/top_k rule tokens out, whose mass would leak into every ratio;"
                 " leave them at 1 and 0, or set rollout.allow_truncated_sampling"
+            )
+        if self.algorithm.overlong.buffer > self.rollout.max_tokens:
+            raise ValueError(
+                f"algorithm.overlong.buffer is {self.algorithm.overlong.buffer}, more than the"
+                f" {self.rollout.max_tokens} of rollout.max_tokens: the shortest answer would be penalised"
             )
         if self.algorithm.minibatches > self.rollout.groups * self.rollout.group_size:
             raise ValueError(

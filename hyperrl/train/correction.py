@@ -85,7 +85,7 @@ def describe_mismatch(old_logprobs: Floats, behavior_logprobs: Floats, sequence:
     probabilities = np.exp(old_logprobs), np.exp(behavior_logprobs)
     return {
         "rollout_corr/kl": float(-log_ratio.mean()),
-        "rollout_corr/k3_kl": float((np.expm1(log_ratio) - log_ratio).mean()),
+        "rollout_corr/k3_kl": float((np.expm1(clipped) - log_ratio).mean()),
         "rollout_corr/training_ppl": float(np.exp(-old).mean()),
         "rollout_corr/rollout_ppl": float(np.exp(-drawn).mean()),
         "rollout_corr/log_ppl_diff": float((drawn - old).mean()),

@@ -29,33 +29,47 @@ def estimate_advantages(
 ) -> list[Advantages]:
     """Return the advantages of each minibatch, estimated over all of them together.
 
+    The estimator sees the tokens by episode, each episode's in the order in which they were sampled: a
+    recursion must reach the turns of every path, and minibatches must not change a sum.
+
     Args:
         tokens: loss tokens of each minibatch.
         token_rewards: f64[N] for each minibatch.
-        batch: ``rewards``, ``groups`` and, with a critic, ``values`` and ``bootstrap`` of the batch.
+        batch: ``rewards``, ``groups`` and, with a critic, ``bootstrap`` of the batch; ``values`` of all loss
+            tokens in the order of ``tokens``.
         config: names the estimator.
 
     Raises:
-        InvariantError: the estimator's result has the wrong length or is not finite.
+        InvariantError: the estimator's result is no ``Advantages``, has the wrong length or is not finite.
         ConfigError: there is no such estimator.
     """
     if not tokens:
         return []
-    counts = [len(one) for one in tokens]
+    episode, turn, position = (
+        np.concatenate([getattr(one, name) for one in tokens]) for name in ("trajectory", "turn", "position")
+    )
+    order = np.lexsort((position, turn, episode))
     whole = replace(
         batch,
-        episode=np.concatenate([np.zeros(0, np.int64), *(one.trajectory for one in tokens)]),
-        token_rewards=np.concatenate([np.zeros(0), *token_rewards]),
+        episode=episode[order],
+        token_rewards=np.concatenate(token_rewards)[order],
+        values=None if batch.values is None else batch.values[order],
     )
     found = ADVANTAGES.find(config.advantage)(whole, config)
-    _check(found.advantages, sum(counts), config.advantage)
-    if found.returns is not None:
-        _check(found.returns, sum(counts), f"{config.advantage} (returns)")
-    ends = np.cumsum(counts)[:-1]
-    advantages = np.split(found.advantages, ends)
+    if not isinstance(found, Advantages):
+        raise InvariantError(
+            f"the advantage {config.advantage!r} must return hyperrl.train.advantages.Advantages,"
+            f" got {type(found).__name__}"
+        )
+    if config.critic and found.returns is None:
+        raise InvariantError(
+            f"the advantage {config.advantage!r} has a critic, but gives no returns to learn"
+        )
+    ends = np.cumsum([len(one) for one in tokens])[:-1]
+    advantages = np.split(_put_back(found.advantages, order, config.advantage), ends)
     if found.returns is None:
         return [Advantages(advantages=part) for part in advantages]
-    returns = np.split(found.returns, ends)
+    returns = np.split(_put_back(found.returns, order, f"{config.advantage} (returns)"), ends)
     return [Advantages(advantages=a, returns=r) for a, r in zip(advantages, returns, strict=True)]
 
 
@@ -66,10 +80,16 @@ def with_advantages(batch: TrainBatch, found: Sequence[Advantages]) -> TrainBatc
     return replace(batch, minibatches=minibatches)
 
 
-def _check(values: Floats, tokens: int, name: str) -> None:
-    if np.shape(values) != (tokens,) or not np.isfinite(values).all():
+def _put_back(values: Floats, order: NDArray[np.int64], name: str) -> Floats:
+    """Check what an estimator gave, and return it in the order of the minibatches' tokens."""
+    found = np.asarray(values, np.float64)
+    tokens = len(order)
+    if found.shape != (tokens,) or not np.isfinite(found).all():
         raise InvariantError(
             f"the advantage {name!r} must return one finite number for each of {tokens} loss tokens, got"
-            f" shape {np.shape(values)}"
-            + ("" if np.shape(values) != (tokens,) else f", {int((~np.isfinite(values)).sum())} not finite")
+            f" shape {found.shape}"
+            + ("" if found.shape != (tokens,) else f", {int((~np.isfinite(found)).sum())} not finite")
         )
+    result = np.empty_like(found)
+    result[order] = found
+    return result

@@ -32,7 +32,7 @@ from hyperrl.train.batching import Microbatch, Minibatch, TrainBatch
 from hyperrl.train.config import OptimizerConfig
 from hyperrl.train.consistency import ConsistencyGate
 from hyperrl.train.kl import compute_kl, estimate_drift
-from hyperrl.train.losses import LOG_RATIO_LIMIT, LOSSES, LossInput
+from hyperrl.train.losses import LOG_RATIO_LIMIT, LOSSES, LossInput, compute_token_losses
 from hyperrl.train.metrics import reduce_metrics, summarise
 from hyperrl.train.optimization import Optimizer
 from hyperrl.train.scoring import compute_logprobs, compute_score
@@ -277,7 +277,8 @@ class Learner:
         chosen = torch.from_numpy(micro.tokens)
         old = _pick(update.old, chosen, logprobs)
         weights = _pick(update.minibatch.weights, chosen, logprobs)
-        found = self._loss(
+        found = compute_token_losses(
+            self._loss,
             LossInput(
                 logprobs=logprobs,
                 old_logprobs=old,

@@ -37,6 +37,7 @@ __all__ = [
     "TokenLosses",
     "compute_clipped_surrogate",
     "compute_sequence_log_ratio",
+    "compute_token_losses",
     "global_sum",
     "register_loss",
     "token_weights",
@@ -199,6 +200,30 @@ def compute_sequence_log_ratio(log_ratio: Tensor, sequence: Tensor) -> Tensor:
     return (sums / counts.clamp(min=1))[sequence]
 
 
+def compute_token_losses(loss: LossFunction, batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
+    """Return what a policy loss gives, after a look at its shape: a mean would silently be spread again.
+
+    Raises:
+        InvariantError: it is no ``TokenLosses``, not one loss for each token, or has no gradient.
+    """
+    found: object = loss(batch, config)
+    shape = tuple(batch.logprobs.shape)
+    if not isinstance(found, TokenLosses):
+        problem = f"a {type(found).__name__}"
+    elif tuple(found.losses.shape) != shape:
+        problem = f"losses of shape {tuple(found.losses.shape)}"
+    elif found.clipped is not None and tuple(found.clipped.shape) != shape:
+        problem = f"clipped of shape {tuple(found.clipped.shape)}"
+    elif batch.logprobs.requires_grad and not found.losses.requires_grad:
+        problem = "losses without a gradient to logprobs"
+    else:
+        return found
+    raise InvariantError(
+        f"the loss {config.loss!r} must return hyperrl.train.losses.TokenLosses with one loss for each of"
+        f" {shape[0]} tokens, got {problem}"
+    )
+
+
 @register_loss("clipped")
 def _clipped(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
     losses, clipped = compute_clipped_surrogate(
@@ -214,7 +239,8 @@ def _clipped(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
 @register_loss("gspo")
 def _gspo(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
     """GSPO (Zheng et al. 2025, eq. 14-16): the ratio is the sequence's, the gradient each token's own."""
-    of_sequence = compute_sequence_log_ratio(batch.log_ratio.detach(), batch.sequence)
+    moved = (batch.logprobs - batch.old_logprobs).detach()
+    of_sequence = compute_sequence_log_ratio(moved, batch.sequence)
     own = batch.logprobs - batch.logprobs.detach()  # 0, with each token's gradient
     ratio = (own + of_sequence).clamp(max=SEQUENCE_LOG_RATIO_LIMIT).exp()
     losses, clipped = compute_clipped_surrogate(

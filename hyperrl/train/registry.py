@@ -59,7 +59,7 @@ class Registry(Generic[F]):
             )
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise ConfigError(f"the {self.kind} {name!r} cannot be imported: {error}") from error
         if not callable(found):
             raise ConfigError(f"the {self.kind} {name!r} is a {type(found).__name__}, not a function")

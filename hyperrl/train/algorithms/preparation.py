@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hyperrl.errors import InvariantError
 from hyperrl.sampling import EpisodeKey
-from hyperrl.train.advantages import EQUAL_REWARDS, AdvantageInput, Advantages
+from hyperrl.train.advantages import AdvantageInput, Advantages, all_equal
 from hyperrl.train.algorithm_config import AlgorithmConfig
 from hyperrl.train.algorithms.token_rewards import overlong_penalty, place_rewards
 from hyperrl.train.batching import (
@@ -102,11 +102,9 @@ class Algorithm:
         return batch if early is None else with_advantages(batch, early)
 
     def has_signal(self, group: Group) -> bool:
-        """Whether the rewards of a group's usable episodes differ, so that comparing them says something."""
+        """Whether a group is learned from and its rewards differ, so that comparing them says something."""
         rewards = np.array([t.reward for t in group.usable], np.float64)
-        if len(rewards) < 2:
-            return False
-        return bool(np.ptp(rewards) > EQUAL_REWARDS * np.abs(rewards).max())
+        return len(rewards) >= self.config.smallest_group and not all_equal(rewards)
 
     def _minibatch(
         self,
@@ -208,7 +206,6 @@ def _describe(
     }
     metrics = {name: float(count) for name, count in counts.items()}
     if len(used):
-        ranges = [kept.rewards[kept.groups == group] for group in used]
-        equal = sum(bool(np.ptp(r) <= EQUAL_REWARDS * np.abs(r).max()) for r in ranges)
+        equal = sum(all_equal(kept.rewards[kept.groups == group]) for group in used)
         metrics["groups/zero_std_fraction"] = equal / len(used)
     return metrics | describe_play(groups) | summarise("critic/rewards", kept.rewards.tolist())

@@ -46,6 +46,8 @@ algorithm.advantage
 algorithm.loss
 algorithm.scale
 algorithm.leave_one_out
+algorithm.critic
+algorithm.options
 algorithm.whiten
 algorithm.gamma
 algorithm.lam

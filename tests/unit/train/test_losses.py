@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hyperrl.errors import InvariantError
 from hyperrl.train.algorithm_config import AlgorithmConfig
 from hyperrl.train.kl import estimate_drift
-from hyperrl.train.losses import LOSSES, LossInput, TokenLosses, token_weights
+from hyperrl.train.losses import LOSSES, LossInput, TokenLosses, compute_token_losses, token_weights
 
 MODES = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum"]
 
@@ -159,3 +159,75 @@ def test_a_constant_horizon_and_the_mean_of_groups():
         token_weights(index, "seq_mean_token_sum_norm")
     with pytest.raises(InvariantError, match="group of every token"):
         token_weights(index, "group_mean")
+
+
+def test_the_gradient_of_two_episodes_does_not_depend_on_the_split():
+    # twinkle PR 292: responses of 1 and 3 tokens in microbatches of one each: gradient 0 instead of 0.25
+    found = []
+    for parts in ([slice(0, 4)], [slice(0, 1), slice(1, 4)]):
+        logprobs = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+        advantages = torch.tensor([1.0, -1.0, -1.0, -1.0], dtype=torch.float64)
+        weights = torch.from_numpy(token_weights(episodes([1, 3]), "token_mean"))
+        for part in parts:
+            loss = policy_loss("clipped", logprobs[part], torch.zeros(4)[part], advantages[part])
+            (weights[part] * loss.losses).sum().backward()
+        found.append(logprobs.grad.tolist())
+    assert found[0] == found[1] == [-0.25, 0.25, 0.25, 0.25]
+
+
+def test_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely():
+    # Ye et al. 2020, eq. 5: with A < 0 the loss is at most -A c, and is flat beyond
+    logprobs = torch.tensor([2.0, 0.5, 2.0], dtype=torch.float64, requires_grad=True)
+    advantages = torch.tensor([-2.0, -2.0, 2.0], dtype=torch.float64)
+    old = torch.zeros(3, dtype=torch.float64)
+    found = policy_loss("clipped", logprobs, old, advantages, dual_clip=3.0)
+    found.losses.sum().backward()
+    assert found.losses.tolist() == pytest.approx([6, 2 * math.exp(0.5), -2.4])
+    assert found.clipped.tolist() == [True, False, True]
+    assert logprobs.grad.tolist() == pytest.approx([0, 2 * math.exp(0.5), 0])
+
+
+def test_gspo_has_the_ratio_of_the_sequence_and_the_gradient_of_the_token():
+    logprobs = torch.tensor([-1.0, -2.0, -1.0], dtype=torch.float64, requires_grad=True)
+    old = torch.tensor([-1.2, -2.0, -1.0], dtype=torch.float64)
+    advantages = torch.ones(3, dtype=torch.float64)
+    found = policy_loss(
+        "gspo", logprobs, old, advantages, torch.tensor([0, 0, 1]), clip_low=0.2, clip_high=0.2
+    )
+    found.losses.sum().backward()
+    ratio = math.exp(0.1)  # the mean of 0.2 and 0
+    assert found.losses.tolist() == pytest.approx([-ratio, -ratio, -1])
+    assert logprobs.grad.tolist() == pytest.approx([-ratio, -ratio, -1])
+
+
+def test_cispo_keeps_the_gradient_of_clipped_tokens():
+    logprobs = torch.tensor([-1.0, -1.0], dtype=torch.float64, requires_grad=True)
+    old = torch.tensor([-4.0, -1.5], dtype=torch.float64)
+    found = policy_loss(
+        "cispo", logprobs, old, torch.ones(2, dtype=torch.float64), clip_low=1.0, clip_high=4.0
+    )
+    found.losses.sum().backward()
+    assert logprobs.grad.tolist() == pytest.approx([-5, -math.exp(0.5)])
+    assert found.clipped.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda b: -b.logprobs, "got a Tensor"),
+        (lambda b: TokenLosses(-b.logprobs.mean()), r"losses of shape \(\)"),
+        (lambda b: TokenLosses(-b.logprobs[:, None]), r"losses of shape \(3, 1\)"),
+        (lambda b: TokenLosses(-b.logprobs, torch.ones(1, dtype=torch.bool)), "clipped of shape"),
+        (lambda b: TokenLosses(-b.logprobs.detach()), "without a gradient"),
+    ],
+)
+def test_what_a_loss_of_your_own_returns_is_checked(result, message):
+    numbers = torch.zeros(3)
+    data = LossInput(
+        logprobs=torch.zeros(3, requires_grad=True),
+        old_logprobs=numbers,
+        advantages=numbers,
+        sequence=torch.zeros(3, dtype=torch.long),
+    )
+    with pytest.raises(InvariantError, match=message):
+        compute_token_losses(lambda batch, config: result(batch), data, AlgorithmConfig(loss="mine:own"))
