@@ -177,10 +177,13 @@ def _program() -> str:
 
 @functools.lru_cache(maxsize=1)
 def _modules() -> dict[str, str]:
-    """The one module of ours that the judge imports, where it stands for it too."""
-    folders = ("hyperrl", "hyperrl/envs", "hyperrl/envs/grading")
-    values = files(__package__).joinpath("plain_values.py").read_text(encoding="utf-8")
-    return {**{f"{name}/__init__.py": "" for name in folders}, f"{folders[-1]}/plain_values.py": values}
+    """The modules of ours that the judge imports, where they stand for it too."""
+    folders = ("hyperrl", "hyperrl/envs", "hyperrl/envs/grading", "hyperrl/envs/sandbox")
+    found = {f"{name}/__init__.py": "" for name in folders}
+    for folder, name in (("grading", "plain_values.py"), ("sandbox", "landlock.py")):
+        text = files(f"hyperrl.envs.{folder}").joinpath(name).read_text(encoding="utf-8")
+        found[f"hyperrl/envs/{folder}/{name}"] = text
+    return found
 
 
 def _as_job(test: CallTest | CodeTest, entry_point: str) -> dict[str, Any]:

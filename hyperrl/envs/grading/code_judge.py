@@ -1,4 +1,4 @@
-"""The program that runs tests against a submission inside a sandbox. It imports the standard library only.
+"""The program that runs tests against a submission inside a sandbox, where nothing is installed.
 
 Three processes share the sandbox:
 
@@ -6,6 +6,7 @@ Three processes share the sandbox:
   user (not dumpable), and reads the job to its end before any submitted code runs;
 - the *spawner* was forked from it before it read the job, has no file of it open, and forks runners;
 - a *runner* holds the submission. It is asked for calls of the function and answers with plain values.
+  Where the kernel has Landlock it is in a domain of its own, out of which it can look into no other process.
 
 So a submission finds neither tests nor expected values in its process, nor anything to write a verdict
 to; whatever it does to its own process is an answer, or none. For tests of the kind ``call``, expected
@@ -27,10 +28,11 @@ from collections.abc import Callable
 from typing import Any
 
 from hyperrl.envs.grading.plain_values import decode, encode
+from hyperrl.envs.sandbox.landlock import enter_domain, landlock_abi
 
 __all__ = ["main"]
 
-_PR_SET_DUMPABLE = 4
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _LARGEST_MESSAGE = 1 << 19
 _TEXT_CHARS = 300
 _TEST = "<test>"
@@ -79,10 +81,20 @@ def _spawn_runners(control: socket.socket) -> None:
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
+            _part_from_judge()
             _run(socket.socket(fileno=lines[0]))
             os._exit(0)
         os.close(lines[0])
         control.sendall(process.to_bytes(4, "big"))
+
+
+def _part_from_judge() -> None:
+    """Let this process look into no other, nor, from Linux 6.12, signal one; even where it is root."""
+    abi = landlock_abi()
+    if abi:
+        with contextlib.suppress(OSError):  # a kernel that has it may still refuse it; the judge is hidden
+            _set_flag(_PR_SET_NO_NEW_PRIVS, 1)
+            enter_domain(abi)
 
 
 def _leave_judge(control: socket.socket) -> None:
@@ -226,8 +238,12 @@ def _raised(answer: dict[str, Any]) -> dict[str, Any]:
 
 def _hide() -> None:
     """Keep other processes of the same user from reading this one's memory and open files."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")
+    _set_flag(_PR_SET_DUMPABLE, 0)
+
+
+def _set_flag(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
 def _overrun(_signal: int, _frame: object) -> None:

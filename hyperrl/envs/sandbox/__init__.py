@@ -10,12 +10,14 @@ from hyperrl.envs.sandbox.base import (
 )
 from hyperrl.envs.sandbox.bwrap import BubblewrapSandbox
 from hyperrl.envs.sandbox.choice import make_sandbox
+from hyperrl.envs.sandbox.confinement import Confinement
 from hyperrl.envs.sandbox.local import LocalSandbox
 from hyperrl.envs.sandbox.monty import MontySandbox, MontySession
 
 __all__ = [
     "LEVELS",
     "BubblewrapSandbox",
+    "Confinement",
     "LocalSandbox",
     "MontySandbox",
     "MontySession",

@@ -99,6 +99,11 @@ class Sandbox(Protocol):
         """How strong it is; see :data:`LEVELS`."""
         ...
 
+    @property
+    def contains_signals(self) -> bool:
+        """Whether code in it can end no process but its own. Not every machine has that for ``limited``."""
+        ...
+
     async def run_python(
         self, code: str, *, stdin: str = "", files: Mapping[str, str | bytes] | None = None
     ) -> SandboxResult:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from hyperrl.envs.sandbox.process import (
     run_in_thread,
     write_files,
 )
+from hyperrl.envs.sandbox.users import draw_private_uid, give_away
 from hyperrl.errors import ConfigError
 
 __all__ = ["BubblewrapSandbox", "why_not_isolated"]
@@ -43,6 +42,7 @@ class BubblewrapSandbox:
     """
 
     level: SandboxLevel = "isolated"
+    contains_signals = True
 
     def __init__(self, limits: SandboxLimits | None = None) -> None:
         reason = why_not_isolated()
@@ -57,11 +57,11 @@ class BubblewrapSandbox:
         return await run_in_thread(lambda control: self._run(code, stdin, checked, control))
 
     def _run(self, code: str, stdin: str, files: Mapping[str, bytes], control: Control) -> SandboxResult:
-        uid = _private_uid()
+        uid = draw_private_uid()
         with tempfile.TemporaryDirectory(prefix="hyperrl-sandbox-", ignore_cleanup_errors=True) as folder:
             write_files(Path(folder), code, files)
             if uid is not None:
-                _give_away(Path(folder), uid)
+                give_away(Path(folder), uid)
             command = Command(
                 words=_words(folder, self.limits.file_bytes),
                 env={"PATH": "/usr/bin"},  # bubblewrap's own can be read inside, as that of process 1
@@ -92,26 +92,6 @@ def _words(folder: str, file_bytes: int) -> tuple[str, ...]:
     return (*words, "/bin/sh", "-c", _COPY_THEN_RUN, "sh", _PYTHON, PROGRAM_NAME)
 
 
-def _private_uid() -> int | None:
-    """Return a user id that nobody else has, for root to become; None for others.
-
-    The number of root's processes is never limited, and that of a shared user counts all sandboxes.
-    """
-    if os.getuid() != 0:
-        return None
-    mapped = max(
-        int(start) + int(count)
-        for start, _, count in (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
-    )
-    low, high = (1 << 30, (1 << 31) - 2) if mapped > 1 << 31 else (20_000, 60_000)
-    return low + secrets.randbelow(high - low)
-
-
-def _give_away(folder: Path, uid: int) -> None:
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, uid, uid)
-
-
 @functools.cache
 def why_not_isolated() -> str | None:
     """Return why bubblewrap cannot be used here, or None where it can: it is really run, once a process."""
@@ -125,11 +105,11 @@ def why_not_isolated() -> str | None:
 
 
 def _try_it() -> str | None:
-    uid = _private_uid()
+    uid = draw_private_uid()
     with tempfile.TemporaryDirectory(prefix="hyperrl-sandbox-") as folder:
         write_files(Path(folder), "print('inside')", {})
         if uid is not None:
-            _give_away(Path(folder), uid)
+            give_away(Path(folder), uid)
         try:
             done = subprocess.run(
                 _words(folder, 1 << 20),

@@ -46,6 +46,7 @@ class MontySandbox:
     """
 
     level: SandboxLevel = "isolated"
+    contains_signals = True
 
     def __init__(self, limits: SandboxLimits | None = None) -> None:
         _import_monty()

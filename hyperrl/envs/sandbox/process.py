@@ -23,6 +23,7 @@ from typing import IO, Any
 from hyperrl.envs.sandbox import supervisor
 from hyperrl.envs.sandbox.base import PROGRAM_NAME, SandboxLimits, SandboxResult
 from hyperrl.envs.sandbox.capture import OutputCapture
+from hyperrl.envs.sandbox.confinement import Confinement
 
 __all__ = [
     "PYTHON_ENVIRONMENT",
@@ -45,6 +46,14 @@ PYTHON_ENVIRONMENT = {
 }
 """All that sandboxed code finds in its environment, beside PATH, HOME and TMPDIR."""
 
+_SUPERVISOR = f"""
+import sys, types
+for name in ("hyperrl", "hyperrl.envs", "hyperrl.envs.sandbox"):  # bare, so that nothing else is loaded
+    sys.modules[name] = types.ModuleType(name)
+sys.modules[name].__path__ = [{str(Path(supervisor.__file__).parent)!r}]
+from hyperrl.envs.sandbox.supervisor import main
+main(sys.argv[1:])
+"""
 _GRACE_S = 5.0  # for the supervisor to end what it started
 _GROUP_GRACE_S = 1.0
 _FLOOD_BYTES = 64 << 20  # output after which a run is ended
@@ -69,6 +78,7 @@ class Command:
         limits: what it may use.
         stdin: what it reads.
         uid: user and group to become first; only root can. None: stay.
+        confinement: what to give up first beside new rights. None: nothing; a wrapper sees to it.
         extra_tasks: processes that are not the code's own (a wrapper's).
         shared_slack: how many more processes the user may start meanwhile, where it is not ``uid``.
     """
@@ -79,6 +89,7 @@ class Command:
     limits: SandboxLimits
     stdin: str = ""
     uid: int | None = None
+    confinement: Confinement | None = None
     extra_tasks: int = 0
     shared_slack: int = 256
 
@@ -102,6 +113,7 @@ class Command:
                 "most_tasks": limits.processes + self.extra_tasks,
                 "shared_slack": self.shared_slack,
                 "uid": self.uid,
+                "confinement": self.confinement and self.confinement.as_job(self.cwd),
             }
         )
 
@@ -175,7 +187,7 @@ async def run_in_thread(run: Callable[[Control], SandboxResult]) -> SandboxResul
 def run_command(command: Command, control: Control) -> SandboxResult:
     """Run a command to its end, and everything that it starts. Blocks."""
     started = time.monotonic()
-    script = [sys.executable, "-I", "-S", supervisor.__file__]
+    script = [sys.executable, "-I", "-S", "-c", _SUPERVISOR]
     process = subprocess.Popen(
         [*script, str(control.theirs.fileno()), command.as_json()],
         stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """The program that starts, watches and ends one sandboxed command, with all that the command starts.
 
-It is run as a script, in a process of its own with one thread, so that forking and setting limits
-between fork and exec are safe whatever the trainer's threads do. It imports the standard library only.
+It is run in a process of its own with one thread, so that forking and giving up rights between fork and
+exec are safe whatever the trainer's threads do. It imports the standard library only, and neighbours that do.
 
 It is a *subreaper*: a descendant that detaches itself becomes its child and is ended like the others.
 It ends everything when the command ends, the wall clock runs out, there are too many processes, or the
@@ -11,16 +11,18 @@ other end of its control socket closes (the call was cancelled, or the trainer d
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
 import select
 import signal
 import socket
-import sys
 import time
 from typing import Any
+
+from hyperrl.envs.sandbox.landlock import enter_domain
+from hyperrl.envs.sandbox.privileges import drop_capabilities, enter_pid_namespace, set_flag
+from hyperrl.envs.sandbox.seccomp import filter_calls
 
 __all__ = ["main"]
 
@@ -36,7 +38,7 @@ def main(arguments: list[str]) -> None:
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
     job = json.loads(arguments[1])
-    _prctl(_PR_SET_CHILD_SUBREAPER)
+    set_flag(_PR_SET_CHILD_SUBREAPER)
     started = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -48,26 +50,37 @@ def main(arguments: list[str]) -> None:
         control.sendall(json.dumps(verdict).encode())
 
 
-def _prctl(option: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
-
-
 def _become(job: dict[str, Any]) -> None:
     """In the child: give up what it must not have, then become the command."""
     try:
+        most_processes = _processes(job)
+        confinement = job["confinement"] or {}
+        if confinement.get("pid_namespace"):
+            enter_pid_namespace()
         _set_limits(job["rlimits"])
         if job["uid"] is not None:
             os.setgroups([])
             os.setgid(job["uid"])
             os.setuid(job["uid"])
         # After the change of user: as root the number of processes would not be limited.
-        resource.setrlimit(resource.RLIMIT_NPROC, _processes(job))
-        _prctl(_PR_SET_NO_NEW_PRIVS)
+        resource.setrlimit(resource.RLIMIT_NPROC, most_processes)
+        set_flag(_PR_SET_NO_NEW_PRIVS)
+        if confinement:
+            _confine(confinement)
         os.execve(job["command"][0], job["command"], job["env"])
     except BaseException as error:  # noqa: BLE001  # a forked child must never return into its parent's code
         os.write(2, f"the sandbox could not start {job['command'][0]}: {error}\n".encode())
     os._exit(_START_FAILED)
+
+
+def _confine(confinement: dict[str, Any]) -> None:
+    """Give up what a ``Confinement`` says, but for the namespace and the user."""
+    if confinement["landlock"]:
+        enter_domain(confinement["landlock"], confinement["writable"])
+    if confinement["capabilities"] != "kept":
+        drop_capabilities(reads_all=confinement["capabilities"] == "read")
+    if confinement["filtered"]:
+        filter_calls()
 
 
 def _set_limits(limits: dict[str, list[int]]) -> None:
@@ -170,7 +183,3 @@ def _reap() -> list[tuple[int, int, float]] | None:
         if process == 0:
             return ended
         ended.append((process, status, usage.ru_utime + usage.ru_stime))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

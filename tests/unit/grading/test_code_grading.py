@@ -4,19 +4,21 @@ import asyncio
 import time
 
 import pytest
-from code_attacks import ATTACKS, HANGS, ISOLATED_ATTACKS, SECRET, submission
+from code_attacks import ATTACKS, HANGS, ISOLATED_ATTACKS, LOOKS_AT_ITS_JUDGE, SECRET, submission
 
 from hyperrl.envs import Unscored
 from hyperrl.envs.grading import CallTest, CodeTest, CodeVerdict, agrade_code, grade_code
 from hyperrl.envs.grading.code import CODE_LIMITS
 from hyperrl.envs.sandbox import (
     BubblewrapSandbox,
+    Confinement,
     LocalSandbox,
     MontySandbox,
     SandboxLimits,
     SandboxResult,
     make_sandbox,
 )
+from hyperrl.envs.sandbox.landlock import SIGNALS_ABI, landlock_abi
 from hyperrl.errors import ConfigError, MissingExtraError
 
 ADD = [
@@ -203,6 +205,17 @@ def test_nothing_in_reach_of_an_isolated_submission_helps(attack):
     assert verdict.reason
     if searches:
         assert verdict.tests[0].message == f"f(1) gave 'nothing', not '{SECRET}1'"
+
+
+@pytest.mark.skipif(landlock_abi() < SIGNALS_ABI, reason="this kernel's Landlock cannot hold signals")
+@pytest.mark.parametrize("capabilities", ["none", "kept"])
+def test_a_limited_submission_cannot_look_at_its_judge(capabilities):
+    """Also where it is root with all capabilities: the runner is in a domain of its own."""
+    held = LocalSandbox(CODE_LIMITS, confinement=Confinement(capabilities=capabilities))
+    verdict = grade(LOOKS_AT_ITS_JUDGE, SECRET_TESTS, "answer", sandbox=held)
+    assert not verdict.passed
+    errors = " ".join(["Permis"] * 5)
+    assert verdict.tests[0].message == f"f(1) gave 'zq7secret {errors}', not '{SECRET}1'"
 
 
 # What is not the submission's fault

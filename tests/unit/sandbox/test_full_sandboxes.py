@@ -12,7 +12,7 @@ import threading
 import pytest
 from sandbox_tools import SMALL, marked, new_mark, run, wait_for_mark
 
-from hyperrl.envs.sandbox import BubblewrapSandbox, LocalSandbox, Sandbox, SandboxLimits
+from hyperrl.envs.sandbox import BubblewrapSandbox, Confinement, LocalSandbox, Sandbox, SandboxLimits
 from hyperrl.envs.sandbox.bwrap import why_not_isolated
 from hyperrl.errors import ConfigError
 
@@ -310,14 +310,20 @@ def test_sandboxes_run_side_by_side(sandbox):
     assert asyncio.run(several()) == [f"{number}\n" for number in range(6)]
 
 
-def test_killing_its_supervisor_frees_no_child_of_the_group_where_limited(limited):
+@pytest.fixture
+def unconfined():
+    """The level ``limited`` where the machine has nothing to hold code with."""
+    return LocalSandbox(SMALL, confinement=Confinement(capabilities="kept"))
+
+
+def test_killing_its_supervisor_frees_no_child_of_the_group_where_unconfined(unconfined):
     mark = new_mark()
     code = (
         "import os, signal, subprocess, sys\n"
         f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', {mark!r}])\n"
         "os.kill(os.getppid(), signal.SIGKILL)\nimport time; time.sleep(600)"
     )
-    assert run(limited, code).exit_code == -9
+    assert run(unconfined, code).exit_code == -9
     assert marked(mark) == []
 
 
@@ -353,14 +359,14 @@ def test_secrets_of_other_processes_cannot_be_read_where_isolated(isolated, secr
     assert "s3cret" not in result.stdout
 
 
-def test_secrets_of_other_processes_can_be_read_where_limited(limited, secretive):
-    assert "s3cret" in run(limited, f"print(open('/proc/{secretive}/environ').read())").stdout
+def test_secrets_of_other_processes_can_be_read_where_unconfined(unconfined, secretive):
+    assert "s3cret" in run(unconfined, f"print(open('/proc/{secretive}/environ').read())").stdout
 
 
-def test_the_supervisor_holds_no_secrets(limited, monkeypatch):
+def test_the_supervisor_holds_no_secrets(unconfined, monkeypatch):
     monkeypatch.setenv("HYPERRL_TEST_TOKEN", "s3cret")
     code = "import os; print(repr(open(f'/proc/{os.getppid()}/environ').read()))"
-    assert run(limited, code).stdout == "''\n"
+    assert run(unconfined, code).stdout == "''\n"
 
 
 def test_files_of_the_machine_are_hidden_where_isolated(isolated, tmp_path):
@@ -375,10 +381,14 @@ def test_files_of_the_machine_are_hidden_where_isolated(isolated, tmp_path):
     assert set(eval(listing)) <= {"bin", "dev", "lib", "lib64", "proc", "run", "tmp", "usr"}
 
 
-def test_files_of_the_machine_are_not_hidden_where_limited(limited, tmp_path):
+def test_files_of_the_machine_are_not_hidden_where_limited(limited):
+    assert "root:" in run(limited, "print(open('/etc/passwd').read())").stdout
+
+
+def test_files_of_the_user_can_be_changed_where_unconfined(unconfined, tmp_path):
     (tmp_path / "secret").write_text("readable")
     code = f"print(open({str(tmp_path / 'secret')!r}).read()); open({str(tmp_path / 'new')!r}, 'w')"
-    assert run(limited, code).stdout == "readable\n"
+    assert run(unconfined, code).stdout == "readable\n"
     assert (tmp_path / "new").exists()
 
 
