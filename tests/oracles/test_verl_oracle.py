@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -213,3 +215,32 @@ def test_where_we_differ_on_purpose():
     assert torch.allclose(
         whiten(case.values, case.mask)[case.mask.bool()].mean(), torch.zeros(()).double(), atol=1e-6
     )
+
+
+@pytest.fixture
+def examples(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+
+
+@pytest.mark.usefixtures("examples")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_example_of_an_advantage_of_ones_own(compare, seed):
+    case = make_case(seed)
+    theirs, _ = core.compute_opo_outcome_advantage(case.token_rewards.clone(), case.mask, case.groups)
+    found = ours(case, "own_algorithm:opo")
+    compare("own_algorithm:opo", "verl compute_opo_outcome_advantage", found.advantages, case.flat(theirs))
+
+
+@pytest.mark.usefixtures("examples")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_example_of_a_loss_of_ones_own(compare, seed):
+    case = make_case(seed, move=0.6)
+    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1)
+    logprobs = case.logprobs.clone().requires_grad_()
+    theirs, _ = core.get_policy_loss_fn("sapo")(case.old, logprobs, case.advantages, case.mask, config=config)
+    theirs.backward()
+    options = {"tau_pos": config.tau_pos, "tau_neg": config.tau_neg}
+    parts = AlgorithmConfig(loss="own_algorithm:sapo", options=options)
+    found, gradient = case.loss(parts, "seq_mean_token_mean")
+    compare("own_algorithm:sapo loss", "verl sapo", found, theirs.detach())
+    compare("own_algorithm:sapo gradient", "verl sapo", gradient, logprobs.grad)

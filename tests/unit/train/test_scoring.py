@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_cases import policy_logprobs, random_groups, tiny_model
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from hyperrl.train import scoring
 from hyperrl.train.batching import make_loss_tokens, make_microbatches, make_segments
-from hyperrl.train.scoring import compute_logprobs, score_microbatch, select_logprobs
+from hyperrl.train.scoring import compute_logprobs, compute_score, score_microbatch, select_logprobs
 
 
 def made(seed, budget=10**6):
@@ -126,3 +127,30 @@ def test_the_output_layer_sees_only_what_is_scored():
     assert seen == [(1, len(tokens), 23)]
     full = model(torch.from_numpy(micro.input_ids)).logits
     assert full.shape == (*micro.input_ids.shape, 23)
+
+
+def test_the_gradient_of_the_entropy_is_that_of_autograd():
+    model = tiny_model(torch.float64)
+    (micro,) = made(2)[2]
+    weights = torch.linspace(-1, 1, len(micro.tokens), dtype=torch.float64)
+    (weights * compute_score(model, micro).entropy).sum().backward()
+    found = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    logits = model(torch.from_numpy(micro.input_ids)).logits.flatten(0, 1)[torch.from_numpy(micro.predictors)]
+    (weights * torch.distributions.Categorical(logits=logits).entropy()).sum().backward()
+    for ours, parameter in zip(found, model.parameters(), strict=True):
+        assert torch.allclose(ours, parameter.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_a_model_with_learned_positions_is_scored_as_row_by_row():
+    # TRL 6800: left padding without position_ids moved GPT-2's sequence logprob by 34
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=23, n_positions=64, n_embd=16, n_layer=2, n_head=2, initializer_range=0.3)
+    model = GPT2LMHeadModel(config).eval()
+    segments, tokens, (micro,) = made(6)
+    assert len({segment.input_length for segment in segments}) > 1
+    found = score_microbatch(model, micro).logprobs.tolist()
+    for value, token in zip(found, micro.tokens, strict=True):
+        ids, position = segments[tokens.segment[token]].token_ids.tolist(), tokens.position[token]
+        (expected,) = policy_logprobs(model, ids[:position], [ids[position]])
+        assert value == pytest.approx(expected, abs=1e-5)

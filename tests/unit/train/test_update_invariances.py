@@ -1,0 +1,214 @@
+"""One update is the same however its data are laid out: every loss, aggregation and addition to the loss."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_cases import random_groups, tiny_model, trajectory, turn
+
+from hyperrl.train.algorithms import Algorithm
+from hyperrl.train.config import AlgorithmConfig, ConsistencyConfig, OptimizerConfig
+from hyperrl.train.consistency import ConsistencyGate
+from hyperrl.train.learner import Auxiliary, Learner
+from hyperrl.trajectory import Group
+
+AGGREGATIONS = [
+    "token_mean",
+    "seq_mean_token_mean",
+    "seq_mean_token_sum",
+    "seq_mean_token_sum_norm",
+    "group_mean",
+]
+LOSSES = ["clipped", "gspo", "cispo", "policy_gradient"]
+# The sampler's logprobs of the hand-made episodes are far from the model's: ratios and weights away from 1.
+ADDITIONS = {
+    "behavior": {"old_logprobs": "behavior", "dual_clip": 3.0},
+    "kl and entropy": {
+        "old_logprobs": "behavior",
+        "kl": {"place": "loss", "estimator": "k3+", "coef": 0.1},
+        "entropy_coef": 0.01,
+    },
+    "token mask": {"correction": {"mode": "mask", "floor": 0.05, "cap": 2.0}},
+    "sequence truncation, kl and entropy": {
+        "correction": {"mode": "truncate", "level": "sequence"},
+        "kl": {"place": "loss", "estimator": "k2", "coef": 0.1},
+        "entropy_coef": 0.01,
+    },
+    "kl in the reward": {"old_logprobs": "behavior", "kl": {"place": "reward", "coef": 0.5}},
+}
+TOLERANCE = 1e-6  # the model's own norms and softmax are float32, whatever its weights
+
+
+@functools.cache
+def models():
+    model, reference = tiny_model(torch.float64), tiny_model(torch.float64, seed=1)
+    return model, reference
+
+
+class Update:
+    """What one optimizer step sees: the loss, and the gradient by parameter."""
+
+    def __init__(self, batch, config):
+        model, reference = models()
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self.gradient = {}
+        learner = Learner(
+            model,
+            algorithm=config,
+            # too small to move a float64
+            optimizer=OptimizerConfig(lr=1e-300, clip_norm=1e9),
+            gate=ConsistencyGate(ConsistencyConfig(mode="off"), dtype=torch.float64),
+            auxiliary=Auxiliary(reference=reference),
+        )
+        hooks = [p.register_post_accumulate_grad_hook(self._keep) for p in model.parameters()]
+        try:
+            self.loss = learner.step(batch, version=0)["actor/loss"]
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    @property
+    def largest(self):
+        return max(float(value.abs().max()) for value in self.gradient.values())
+
+    def _keep(self, parameter):
+        self.gradient[self._names[id(parameter)]] = parameter.grad.clone()
+
+
+def prepare(groups, config, **changes):
+    config = config.model_copy(update=changes)
+    return Algorithm(config, seed=5, max_tokens=16).prepare(groups)
+
+
+def assert_same(found, expected):
+    assert found.loss == pytest.approx(expected.loss, rel=TOLERANCE, abs=1e-9)
+    scale = max(expected.largest, 1e-6)  # where every token is clipped, the gradient is 0
+    for name, value in expected.gradient.items():
+        assert float((found.gradient[name] - value).abs().max()) <= TOLERANCE * scale, name
+
+
+def make_config(loss, aggregation, addition, **parts):
+    return AlgorithmConfig.model_validate(
+        {
+            "loss": loss,
+            "aggregation": aggregation,
+            "clip_low": 0.7,
+            "clip_high": 0.5,
+            "microbatch_tokens": 10**6,
+            **ADDITIONS[addition],
+            **parts,
+        }
+    )
+
+
+def only_read(rng, place):
+    """A group whose episodes were scored, but hold no token that was sampled, however long they are."""
+    context = rng.integers(0, 23, 40).tolist()
+    return Group(
+        (0, place),
+        tuple(
+            trajectory([turn(context, [3, 4], sampled=False)], reward=1.0, group=(0, place), sample=i)
+            for i in range(2)
+        ),
+    )
+
+
+def shuffled(groups, rng):
+    mixed = [Group(g.group_id, tuple(g.trajectories[i] for i in rng.permutation(len(g)))) for g in groups]
+    return [mixed[i] for i in rng.permutation(len(mixed))]
+
+
+@pytest.mark.parametrize(("loss", "aggregation"), list(product(LOSSES, AGGREGATIONS)))
+def test_an_update_does_not_depend_on_how_its_data_lie(loss, aggregation):
+    """Order, padding, microbatches and masked sequences, all changed at once."""
+    for seed, addition in enumerate(ADDITIONS):
+        rng = np.random.default_rng(seed)
+        groups = random_groups(seed + 1, groups=2, size=3)
+        config = make_config(loss, aggregation, addition)
+        expected = Update(prepare(groups, config), config)
+        assert expected.largest > 1e-3
+        other = shuffled([*groups, only_read(rng, 9)], rng)
+        found = Update(prepare(other, config, microbatch_tokens=int(rng.integers(1, 25))), config)
+        assert_same(found, expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    budget=st.integers(1, 120),
+    parts=st.tuples(st.sampled_from(LOSSES), st.sampled_from(AGGREGATIONS), st.sampled_from(list(ADDITIONS))),
+    advantage=st.sampled_from(["group", "reinforce_pp", "reinforce_pp_baseline", "return"]),
+)
+def test_any_mixture_of_parts_does_not_depend_on_how_its_data_lie(seed, budget, parts, advantage):
+    rng = np.random.default_rng(seed)
+    groups = random_groups(seed, groups=int(rng.integers(1, 4)), size=int(rng.integers(2, 5)))
+    config = make_config(*parts, advantage=advantage, smallest_group=2)
+    batch = prepare(groups, config)
+    if not config.needs_scores and not batch.minibatches[0].advantages.any():
+        return
+    expected = Update(batch, config)
+    other = shuffled([*groups, only_read(rng, 9)], rng)
+    assert_same(Update(prepare(other, config, microbatch_tokens=budget), config), expected)
+
+
+@pytest.mark.parametrize("aggregation", [mode for mode in AGGREGATIONS if mode != "group_mean"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_minibatches_share_the_gradient_of_the_whole_batch(loss, aggregation):
+    """Weighted with their share of tokens or of episodes, the updates of one pass are that of the whole."""
+    config = make_config(loss, aggregation, "kl and entropy", minibatches=3)
+    batch = prepare(random_groups(7, groups=3, size=3), config)
+    whole = prepare(random_groups(7, groups=3, size=3), config, minibatches=1)
+    expected = Update(whole, config)
+
+    def count(tokens):
+        return len(tokens) if aggregation == "token_mean" else len(np.unique(tokens.trajectory))
+
+    total = count(whole.minibatches[0].tokens)
+    sums: dict[str, torch.Tensor] = {}
+    loss_sum = 0.0
+    for minibatch in batch.minibatches:
+        share = count(minibatch.tokens) / total
+        one = Update(dataclasses.replace(batch, minibatches=(minibatch,)), config)
+        loss_sum += share * one.loss
+        for name, value in one.gradient.items():
+            sums[name] = sums.get(name, 0) + share * value
+    assert len(batch.minibatches) == 3
+    assert loss_sum == pytest.approx(expected.loss, rel=TOLERANCE, abs=1e-9)
+    for name, value in expected.gradient.items():
+        assert float((sums[name] - value).abs().max()) <= TOLERANCE * expected.largest, name
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("addition", ADDITIONS)
+def test_what_stands_at_a_masked_position_changes_nothing(addition, bad):
+    """Hidden states of padding and of what was only read are spoiled behind the last layer."""
+    groups = random_groups(2, groups=2, size=3)
+    config = make_config("clipped", "seq_mean_token_mean", addition)
+    batch = prepare(groups, config)
+    expected = Update(batch, config)
+    (minibatch,) = batch.minibatches
+    spoiled = []
+
+    def spoil(module, args, output):
+        (micro,) = [m for m in minibatch.microbatches if m.input_ids.size == output.shape[:2].numel()]
+        masked = torch.ones(output.shape[0] * output.shape[1], dtype=torch.bool)
+        masked[torch.from_numpy(micro.predictors)] = False
+        spoiled.append(int(masked.sum()))
+        return output.masked_fill(masked.view(*output.shape[:2], 1), bad)
+
+    hooks = [model.model.norm.register_forward_hook(spoil) for model in models()]
+    try:
+        found = Update(batch, config)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert min(spoiled) > 0
+    assert found.loss == expected.loss
+    assert all(torch.equal(found.gradient[name], value) for name, value in expected.gradient.items())
