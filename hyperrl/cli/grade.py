@@ -13,7 +13,9 @@ __all__ = ["grade"]
 
 def grade(
     file: Annotated[Path, typer.Argument(help="JSON list of rows: id, response, gold, expected, family.")],
-    explain: Annotated[bool, typer.Option("--explain", help="Print the reason of every row.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the reason of every row, and how both sides were read.")
+    ] = False,
     algebra: Annotated[
         bool, typer.Option("--math", help="Compare expressions too, with math-verify.")
     ] = False,
@@ -33,7 +35,7 @@ def grade(
     right = 0
     for case in cases:
         grader = grade_math if algebra else grade_answer
-        verdict = grader(case.response, case.gold, style=case.style)
+        verdict = grader(case.response, case.gold, style=case.style, explain=explain)
         as_expected = isinstance(verdict, Verdict) and verdict.equal == case.expected
         right += as_expected
         if explain or not as_expected:
@@ -41,6 +43,8 @@ def grade(
             wanted = "equal" if case.expected else "not equal"
             reason = verdict.reason if isinstance(verdict, Verdict) else f"unscored: {verdict.reason}"
             typer.echo(f"{mark} {json.dumps(case.case_id)}: expected {wanted}; {reason}")
+        if isinstance(verdict, Verdict) and verdict.explanation:
+            typer.echo(f"        {verdict.explanation}")
     typer.echo(json.dumps({"ok": right, "of": len(cases)}))
     if right < len(cases):
         raise typer.Exit(1)

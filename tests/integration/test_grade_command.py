@@ -42,8 +42,9 @@ def test_explain_prints_every_row(tmp_path):
     lines = done.stdout.splitlines()
     assert done.returncode == 0
     assert lines[0] == 'ok      "one": expected equal; equal'
-    assert lines[1].startswith('ok      "two": expected not equal; no answer: ')
-    assert json.loads(lines[2]) == {"ok": 2, "of": 2}
+    assert lines[1].startswith("        answer '1/2' is read as the number 1/2; gold '0.5' is read as")
+    assert lines[2].startswith('ok      "two": expected not equal; no answer: ')
+    assert json.loads(lines[3]) == {"ok": 2, "of": 2}
 
 
 def test_the_shared_cases_come_out_as_expected():

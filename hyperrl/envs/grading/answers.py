@@ -14,10 +14,10 @@ from typing import Literal
 
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer
 from hyperrl.envs.grading.numbers import Quantity
-from hyperrl.envs.grading.reading import Answer, Collection, Named, read_answer
+from hyperrl.envs.grading.reading import Answer, Collection, Named, describe, read_answer
 from hyperrl.envs.rewards import Score
 
-__all__ = ["AnswerPolicy", "Verdict", "grade_answer"]
+__all__ = ["DEFAULT_POLICY", "AnswerPolicy", "Verdict", "grade_answer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,13 @@ class Verdict:
         equal: the answer is right.
         extracted: the answer as written in the response; ``None`` if it gives none.
         reason: why, for a person: ``equal``, ``no answer: ...`` or ``not equal: ...``.
+        explanation: how both sides were read and by which choices compared; empty unless asked for.
     """
 
     equal: bool
     extracted: str | None
     reason: str
+    explanation: str = ""
 
     @property
     def score(self) -> Score:
@@ -56,12 +58,19 @@ class Verdict:
         return Score(float(self.equal), cause=None if self.extracted is not None else "unparsed")
 
 
-_DEFAULT = AnswerPolicy()
+DEFAULT_POLICY = AnswerPolicy()
+"""What :class:`AnswerPolicy` chooses by itself."""
+
 _INTEGER = re.compile(r"-?[0-9]{1,300}")
 
 
 def grade_answer(
-    response: str, gold: str, *, style: AnswerStyle = "boxed", policy: AnswerPolicy = _DEFAULT
+    response: str,
+    gold: str,
+    *,
+    style: AnswerStyle = "boxed",
+    policy: AnswerPolicy = DEFAULT_POLICY,
+    explain: bool = False,
 ) -> Verdict:
     """Compare the answer of ``response`` with ``gold``.
 
@@ -73,6 +82,7 @@ def grade_answer(
         gold: the right answer alone, without any mark.
         style: where the answer stands in ``response``.
         policy: choices about percent signs, order and tolerance.
+        explain: also say how both sides were read, in ``Verdict.explanation``.
 
     Raises:
         ConfigError: ``style`` is unknown.
@@ -85,7 +95,17 @@ def grade_answer(
     else:
         equal = _equal(read_answer(extracted), read_answer(gold), policy)
     reason = "equal" if equal else f"not equal: {extracted[:80]!r} is not {gold[:80]!r}"
-    return Verdict(equal=equal, extracted=extracted, reason=reason)
+    explanation = _explain(extracted, gold, policy) if explain else ""
+    return Verdict(equal=equal, extracted=extracted, reason=reason, explanation=explanation)
+
+
+def _explain(extracted: str, gold: str, policy: AnswerPolicy) -> str:
+    read = [f"{text[:80]!r} is read as {describe(read_answer(text))}" for text in (extracted, gold)]
+    order = "counts" if policy.ordered_lists else "does not count"
+    return (
+        f"answer {read[0]}; gold {read[1]}; "
+        f"percent: {policy.percent}, order of lists {order}, tolerance {policy.tolerance}"
+    )
 
 
 def _equal(answer: Answer, gold: Answer, policy: AnswerPolicy) -> bool:
@@ -108,24 +128,26 @@ def _same_unit(answer: str, gold: str) -> bool:
 
 def _equal_quantities(answer: Quantity, gold: Quantity, policy: AnswerPolicy) -> bool:
     if answer.percent == gold.percent or policy.percent == "number":
-        return _close(answer, gold, Fraction(1), policy)
+        return _close(answer, gold, 1, policy)
     factor = Fraction(1, 100) if answer.percent else Fraction(100)
-    if policy.percent == "either" and _close(answer, gold, Fraction(1), policy):
+    if policy.percent == "either" and _close(answer, gold, 1, policy):
         return True
     return _close(answer, gold, factor, policy)
 
 
-def _close(answer: Quantity, gold: Quantity, factor: Fraction, policy: AnswerPolicy) -> bool:
+def _close(answer: Quantity, gold: Quantity, factor: Fraction | int, policy: AnswerPolicy) -> bool:
     value, target = answer.value.rational, gold.value.rational
     if value is not None and target is not None:
-        return abs(value * factor - target) <= policy.tolerance
+        value = value if factor == 1 else value * factor
+        return value == target or (bool(policy.tolerance) and abs(value - target) <= policy.tolerance)
     return {key: term * factor for key, term in answer.value.terms.items()} == gold.value.terms
 
 
 def _equal_collections(answer: Collection, gold: Collection, policy: AnswerPolicy) -> bool:
-    if answer.brackets != gold.brackets or len(answer.items) != len(gold.items):
+    brackets = {answer.brackets, gold.brackets}
+    if len(answer.items) != len(gold.items) or not (len(brackets) == 1 or brackets == {"", "{}"}):
         return False
-    if policy.ordered_lists and gold.brackets != "{}":
+    if policy.ordered_lists and "{}" not in brackets:
         return all(_equal(a, b, policy) for a, b in zip(answer.items, gold.items, strict=True))
     unmatched = list(gold.items)
     for item in answer.items:

@@ -56,6 +56,9 @@ class Exact:
             return Fraction(0)
         return self.terms.get((1, 0)) if len(self.terms) == 1 else None
 
+    def __str__(self) -> str:
+        return " + ".join(_term(*key, value) for key, value in self.terms.items()) or "0"
+
     def __neg__(self) -> Exact:
         return Exact({key: -value for key, value in self.terms.items()})
 
@@ -155,6 +158,14 @@ class Exact:
         if rational is None or rational < 0 or rational.denominator != 1:
             raise NotExactError("not a natural number")
         return rational.numerator
+
+
+def _term(root: int, power: int, value: Fraction) -> str:
+    """Return one term, as ``1/2*sqrt(3)*pi^2``; what nobody could read is given by its length."""
+    bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+    number = str(value) if bits <= 300 else f"(a number of {bits:,} bits)"
+    surd = f"*sqrt({root})" if root != 1 else ""
+    return number + surd + (f"*pi^{power}" if power else "")
 
 
 def _checked(terms: dict[_Key, Fraction]) -> Exact:

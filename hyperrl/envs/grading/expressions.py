@@ -23,12 +23,16 @@ MAX_DEPTH = 40
 
 _MAX_EXPONENT = 5_000
 _TOKEN = re.compile(
-    r"\s*(?:(\d+(?:\.\d*)?(?:[eE][+-]?\d{1,6})?|\.\d+(?:[eE][+-]?\d{1,6})?)|(\\[a-zA-Z]+|[-+*/^!(){}\[\]]))"
+    r"\s*(?:(\d+(?:\.\d*)?(?:[eE][+-]?\d{1,6})?|\.\d+(?:[eE][+-]?\d{1,6})?)"
+    r"|(\\[a-zA-Z]+|\*\*|[-+*/^!(){}\[\]]))"
 )
 _SPELLINGS = {
+    "**": "^",
     "\\dfrac": "\\frac",
     "\\tfrac": "\\frac",
     "\\cfrac": "\\frac",
+    "\\nicefrac": "\\frac",
+    "\\sfrac": "\\frac",
     "\\dbinom": "\\binom",
     "\\tbinom": "\\binom",
     "\\cdot": "*",

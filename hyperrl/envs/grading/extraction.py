@@ -13,13 +13,18 @@ __all__ = ["AnswerStyle", "extract_answer", "strip_reasoning", "unwrap_box"]
 AnswerStyle = Literal["gsm8k", "boxed", "last_number", "whole"]
 r"""Where an answer stands.
 
-``gsm8k``: on the line of the last ``####``; ``boxed``: in the last ``\boxed{...}`` or ``\fbox{...}``;
-``last_number``: the last number of the text; ``whole``: the whole text is the answer.
+``gsm8k``: on the line of the last ``####``; ``boxed``: in the last ``\boxed{...}`` or ``\fbox{...}``, or the
+number right behind a ``\boxed`` without braces; ``last_number``: the last number of the text, with its
+sign; ``whole``: the whole text is the answer.
 """
 
-_OPEN, _CLOSE = "<think>", "</think>"
-_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\b\s*")
-_NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d+|/\d+)?%?")
+_MARK = re.compile(r"<(/?)think(?:ing)?\s*>", re.IGNORECASE)
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
+_BARE_NUMBER = re.compile(r"[-+−]?\$?\d[\d.,/]*(?![\w{\\])")
+_NUMBER = re.compile(
+    r"(?P<sign>(?<![\w)\]}])(?<![\d)] )[-+−–－])?(?:\\?[$€£¥]\s?)?(?P<inner>(?<=[$€£¥])[-−])?"
+    r"(?P<digits>(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d+|/\d+)?%?)"
+)
 _TAIL_CHARS = 4_000
 
 
@@ -29,23 +34,17 @@ def strip_reasoning(text: str) -> str:
     A ``<think>`` block goes with its marks; one that is never closed takes the rest of the text with
     it; a ``</think>`` that was opened in the prompt takes everything before it.
     """
-    if "think>" not in text:
+    if "<" not in text:
         return text
     kept: list[str] = []
-    position = 0
-    while position <= len(text):
-        opened, closed = text.find(_OPEN, position), text.find(_CLOSE, position)
-        if closed >= 0 and (opened < 0 or closed < opened):
-            kept, position = [], closed + len(_CLOSE)
-            continue
-        if opened < 0:
-            kept.append(text[position:])
-            break
-        kept.append(text[position:opened])
-        if closed < 0:
-            break
-        position = closed + len(_CLOSE)
-    return "".join(kept)
+    position, inside = 0, False
+    for mark in _MARK.finditer(text):
+        if mark[1] and not inside:
+            kept = []
+        elif not inside:
+            kept.append(text[position : mark.start()])
+        inside, position = not mark[1], mark.end()
+    return "".join(kept) if inside else "".join(kept) + text[position:]
 
 
 def extract_answer(response: str, style: AnswerStyle) -> str | None:
@@ -65,11 +64,14 @@ def extract_answer(response: str, style: AnswerStyle) -> str | None:
 
 
 def unwrap_box(text: str) -> str | None:
-    r"""Return the content of the last ``\boxed{...}``; ``None`` if there is none or it is not closed."""
+    r"""Return what the last ``\boxed`` holds; ``None`` if there is none or it is not closed."""
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"), text.rfind("\\framebox"))
     mark = _BOX.match(text, start) if start >= 0 else None
-    if mark is None or not text.startswith("{", mark.end()):
+    if mark is None:
         return None
+    if not text.startswith("{", mark.end()):
+        number = _BARE_NUMBER.match(text, mark.end())
+        return number[0].rstrip(".,") if number is not None else None
     depth = 0
     for brace in re.finditer(r"\\[{}\\]|[{}]", text[mark.end() :]):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
@@ -84,8 +86,8 @@ def _after_hashes(text: str) -> str:
 
 
 def _last_number(text: str) -> str:
-    numbers = _NUMBER.findall(text[-_TAIL_CHARS:])
-    return str(numbers[-1]) if numbers else ""
+    found = list(_NUMBER.finditer(text[-_TAIL_CHARS:]))[-1:]
+    return "".join((number["sign"] or number["inner"] or "") + number["digits"] for number in found)
 
 
 _FINDERS: dict[AnswerStyle, Callable[[str], str | None]] = {

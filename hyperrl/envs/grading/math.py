@@ -20,7 +20,7 @@ import re
 from functools import lru_cache
 from importlib.util import find_spec
 
-from hyperrl.envs.grading.answers import Verdict, grade_answer
+from hyperrl.envs.grading.answers import DEFAULT_POLICY, AnswerPolicy, Verdict, grade_answer
 from hyperrl.envs.grading.extraction import AnswerStyle
 from hyperrl.envs.grading.math_limits import why_too_large
 from hyperrl.envs.grading.reading import Answer, Collection, Named, read_answer
@@ -46,7 +46,13 @@ _CLOCK = re.compile(r"\d\s*:\s*\d")
 
 
 def grade_math(
-    response: str, gold: str, *, style: AnswerStyle = "boxed", deadline_s: float = 2.0
+    response: str,
+    gold: str,
+    *,
+    style: AnswerStyle = "boxed",
+    deadline_s: float = 2.0,
+    policy: AnswerPolicy = DEFAULT_POLICY,
+    explain: bool = False,
 ) -> Verdict | Unscored:
     """Compare the answer of ``response`` with ``gold``, as mathematics where spelling and numbers differ.
 
@@ -60,6 +66,8 @@ def grade_math(
         style: where the answer stands in ``response``.
         deadline_s: seconds that math-verify may take, not counting the wait for a free worker and, once
             per worker, the second that it takes to start.
+        policy: choices about percent signs, order and tolerance of what is compared exactly.
+        explain: also say how both sides were read, where math-verify was not asked.
 
     Returns:
         A verdict, or ``Unscored`` if the worker did not answer in time or crashed.
@@ -68,17 +76,27 @@ def grade_math(
         ConfigError: ``style`` is unknown or ``deadline_s`` is not above 0.
         MissingExtraError: math-verify is not installed.
     """
-    verdict = _grade_without_algebra(response, gold, style, deadline_s)
+    _require_usable(deadline_s)
+    exact = grade_answer(response, gold, style=style, policy=policy, explain=explain)
+    verdict = _grade_without_algebra(exact, gold)
     if not isinstance(verdict, str):
         return verdict
     return _judge(verdict, gold, *_pool().call(_job(verdict, gold), deadline_s))
 
 
 async def agrade_math(
-    response: str, gold: str, *, style: AnswerStyle = "boxed", deadline_s: float = 2.0
+    response: str,
+    gold: str,
+    *,
+    style: AnswerStyle = "boxed",
+    deadline_s: float = 2.0,
+    policy: AnswerPolicy = DEFAULT_POLICY,
+    explain: bool = False,
 ) -> Verdict | Unscored:
     """Do what :func:`grade_math` does without blocking the event loop."""
-    verdict = _grade_without_algebra(response, gold, style, deadline_s)
+    _require_usable(deadline_s)
+    exact = grade_answer(response, gold, style=style, policy=policy, explain=explain)
+    verdict = _grade_without_algebra(exact, gold)
     if not isinstance(verdict, str):
         return verdict
     pool = _pool()
@@ -93,12 +111,14 @@ def ask_math_verify(answer: str, gold: str, *, deadline_s: float = 2.0) -> Verdi
     return _judge(answer, gold, *_pool().call(_job(answer, gold), deadline_s))
 
 
-def _grade_without_algebra(response: str, gold: str, style: AnswerStyle, deadline_s: float) -> Verdict | str:
-    """Return the verdict, or the answer as written if only math-verify can tell."""
+def _require_usable(deadline_s: float) -> None:
     _require_math_verify()
     if not deadline_s > 0:
         raise ConfigError(f"deadline_s must be above 0 seconds, got {deadline_s}")
-    verdict = grade_answer(response, gold, style=style)
+
+
+def _grade_without_algebra(verdict: Verdict, gold: str) -> Verdict | str:
+    """Return the verdict, or the answer as written if only math-verify can tell."""
     answer = verdict.extracted
     if verdict.equal or answer is None:
         return verdict

@@ -20,13 +20,20 @@ _EXPONENT = r"(?:[eE][+-]?\d{1,6})?"
 _PLAIN = re.compile(rf"([+-]?)(\d+\.?\d*{_EXPONENT}|\.\d+{_EXPONENT})")
 _GROUPED = (
     re.compile(r"([+-]?)(\d{1,3}([,' _])\d{3}(?:\3\d{3})*)(\.\d*)?"),  # 1,234,567.8  1 234  1'234
+    re.compile(r"([+-]?)(\d{1,3}([' ])\d{3}(?:\3\d{3})*)(,(?:\d\d?|\d{4,}))"),  # 1 234,5
     re.compile(r"([+-]?)(\d{1,2}(?:(,)\d{2})+,\d{3})(\.\d*)?"),  # 12,34,567.8
     re.compile(r"([+-]?)(\d{1,3}(?:(\.)\d{3})+)(,\d+)"),  # 1.234,5
     re.compile(r"([+-]?)(\d{1,3}(?:(\.)\d{3}){2,})(,\d+)?"),  # 1.234.567
 )
 _MIXED = re.compile(r"([+-]?)(\d{1,30})(?:\s+(?:and\s+)?|-)(\d{1,30})\s*/\s*(\d{1,30})")
+_RATIO = re.compile(r"([+-]?)(\d{1,30}) ?/ ?(\d{1,30})")
 _PERCENT = re.compile(r"(?:\s*\\?%|\s*(?:\\text\s*\{\s*)?(?:percent|per cent)\.?\s*\}?)$", re.IGNORECASE)
-_CURRENCY = re.compile(r"([+-]?)\s*(\\?\$|[€£¥₹¢]|(?:USD|EUR|GBP)\b)\s*")
+_CURRENCY = re.compile(
+    r"([+-]?)\s*((?:US|CA|AU|NZ|HK|SG|[ACSR])?\\?\$|[€£¥₹¢₩₽₺₫₱₪฿₦]"
+    r"|(?:USD|EUR|GBP|JPY|CNY|RMB|INR|CAD|AUD|CHF)(?![A-Za-z])|(?:Rs|RS|Fr)\b\.?)\s*"
+)
+_SUFFIX = re.compile(r"(?<=\d)\s?(k|K|M|B|bn)$")
+_SUFFIXES = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "bn": 10**9}
 _MAX_DIGITS = 1_000
 
 
@@ -44,12 +51,18 @@ class Quantity:
     percent: bool = False
     unit: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.value}{'%' if self.percent else ''}{' ' if self.unit else ''}{self.unit}"
+
 
 def read_number(text: str) -> Fraction | None:
-    """Return a bare decimal number, with or without thousands marks; ``None`` if it is not one."""
+    """Return a bare number: decimal, with thousands marks, a fraction or mixed; ``None`` if it is not one."""
     match = _PLAIN.fullmatch(text)
     if match is not None:
         return _signed(match[1], match[2])
+    match = _RATIO.fullmatch(text)
+    if match is not None:
+        return Fraction(int(match[1] + match[2]), int(match[3])) if int(match[3]) else None
     for pattern in _GROUPED:
         match = pattern.fullmatch(text)
         if match is not None:
@@ -63,18 +76,29 @@ def read_quantity(text: str) -> Quantity | None:
     """Return the number that ``text`` is, with its percent sign or unit; ``None`` if it is not one."""
     bare = _PERCENT.sub("", text, count=1)
     percent, unit = bare != text, ""
+    currency, bare, scale = _split_currency(bare)
     if not percent:
-        bare, unit = split_unit(text)
-    scale, unit = split_scale(unit)
-    currency = _CURRENCY.match(bare)
-    if currency is not None:
-        if unit and canonical_unit(unit) != canonical_unit(currency[2]):
-            return None
-        bare, unit = currency[1] + bare[currency.end() :], currency[2]
+        bare, unit = split_unit(bare)
+    factor, unit = split_scale(unit)
+    unit = canonical_unit(unit)
+    if currency and unit and unit != currency:
+        return None
     value = _read_value(bare)
     if value is None:
         return None
-    return Quantity(value=value * Exact.of(scale), percent=percent, unit=canonical_unit(unit))
+    return Quantity(value=value * Exact.of(scale * factor), percent=percent, unit=currency or unit)
+
+
+def _split_currency(text: str) -> tuple[str, str, int]:
+    """Return the currency before a number, the number, and the factor of a suffix as in ``$1.5M``."""
+    found = _CURRENCY.match(text)
+    if found is None:
+        return "", text, 1
+    bare, scale = found[1] + text[found.end() :], 1
+    suffix = _SUFFIX.search(bare)
+    if suffix is not None:
+        bare, scale = bare[: suffix.start()], _SUFFIXES[suffix[1]]
+    return canonical_unit(found[2]), bare, scale
 
 
 def _read_value(text: str) -> Exact | None:

@@ -22,6 +22,15 @@ _SPECIAL = {
     **dict.fromkeys("٫", "."),
     **dict.fromkeys("٬，、", ","),
     **dict.fromkeys("٪﹪％", "%"),
+    **dict.fromkeys("“”„‟«»″＂", '"'),
+    **dict.fromkeys("≈≃≅", "\\approx "),
+    "￠": "¢",
+    "￡": "£",
+    "￥": "¥",
+    "￦": "₩",
+    "±": "\\pm ",
+    "℃": "°C",
+    "℉": "°F",
     "⁺": "+",
     "º": "°",
     "˚": "°",
@@ -31,14 +40,15 @@ _SPECIAL = {
     "。": ".",
 }
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))
-_SUPERSCRIPT_RUN = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
+_RAISED = _SUPERSCRIPTS | {"⁻": "-", "⁺": "+"}
+_SUPERSCRIPT_RUN = re.compile(f"[⁻⁺]?[{''.join(_SUPERSCRIPTS)}]+")
 
 
 def plain_text(text: str) -> str:
     """Return ``text`` with its special characters in their plain spelling."""
     if text.isascii():
         return text.translate(_ASCII_SPACES)
-    raised = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + "".join(_SUPERSCRIPTS[c] for c in run[0]) + "}", text)
+    raised = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + "".join(_RAISED[c] for c in run[0]) + "}", text)
     return "".join(map(_plain, raised))
 
 

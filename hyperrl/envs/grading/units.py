@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
+from hyperrl.envs.grading.plain_latex import TEXT_COMMANDS
+
 __all__ = ["canonical_unit", "split_scale", "split_unit"]
 
-_DEGREE = re.compile(r"(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|°)\s*$")
-_POWER = r"(?:\s*\^\s*\{?[23]\}?)?"
-_IN_TEXT = re.compile(
-    rf"\\(?:text|textrm|textbf|textit|mathrm|mathbf|mbox)\s*\{{([^{{}}]{{1,60}})\}}({_POWER})\s*$"
+_DEGREE = re.compile(
+    rf"(?:\^\s*(?:\{{\s*\\circ\s*\}}|\\circ)|°)\s*(?:(?:\\(?:{TEXT_COMMANDS})\s*)?\{{?\s*([CF])\s*\}}?)?\s*$"
 )
+_POWER = r"(?:\s*\^\s*\{?[23]\}?)?"
+_IN_TEXT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]{{1,60}})\}}({_POWER})\s*$")
 _IN_WORDS = re.compile(rf"(?<=[\d)}}.!])(\s*)([^\W\d_][^\W\d_/.' -]*(?:[ /.'-]+[^\W\d_]+)*\.?{_POWER})\s*$")
-_SYMBOL = re.compile(r"\s*(\\?\$|[€£¥₹¢])\s*$")
+_SYMBOL = re.compile(r"\s*(\\?\$|[€£¥₹¢₩₽₺₫₱₪฿₦])\s*$")
 _MAX_WORDS = 5
 
 _NO_UNIT_WORDS = (
@@ -21,10 +23,12 @@ _NO_UNIT_WORDS = (
 )
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SPELLINGS = {
-    "$": "\\$ dollar usd buck",
+    "$": "\\$ us$ us\\$ dollar usd buck",
     "¢": "cent",
     "€": "euro eur",
     "£": "gbp",
+    "₹": "rs rs. inr rupee",
+    "¥": "jpy cny rmb yen yuan",
     "°": "degree deg",
     "mm": "millimeter millimetre",
     "cm": "centimeter centimetre",
@@ -45,10 +49,17 @@ _SPELLINGS = {
     "min": "mins minute",
     "h": "hr hrs hour",
     "km/h": "kph kmh",
+    "mi/h": "mph",
+    "th": "st nd rd",
 }
-_PHRASES = {"mile per hour": "mph", "kilometer per hour": "km/h", "kilometre per hour": "km/h"}
+_PHRASES = {"° celsius": "°c", "° fahrenheit": "°f"}
 _CANONICAL = _PHRASES | {word: unit for unit, words in _SPELLINGS.items() for word in words.split()}
-_SHORT_WORDS = "m g s h l mm cm km in ft yd mi mg kg oz lb lbs ml hr hrs min mins sec am pm mph kph kmh"
+_PER = re.compile(r"\s*/\s*|\s+per\s+")
+_RAISED = re.compile(r"(?:(square|sq|cubic|cu)\b\.?\s*)?(.*?)(?:\s*\^\s*\{?([23])\}?)?")
+_RAISED_WORDS = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
+_SHORT_WORDS = (
+    "m g s h l mm cm km in ft yd mi mg kg oz lb lbs ml hr hrs min mins sec am pm mph kph kmh st nd rd th"
+)
 _NOT_UNITS = frozenset(_NO_UNIT_WORDS.split())
 _SHORT_UNITS = frozenset(_SHORT_WORDS.split())
 
@@ -57,7 +68,7 @@ def split_unit(text: str) -> tuple[str, str]:
     """Return the number part of ``text`` and its unit as written (empty if it has none)."""
     degree = _DEGREE.search(text)
     if degree is not None:
-        return text[: degree.start()].rstrip(), "°"
+        return text[: degree.start()].rstrip(), "°" + (degree[1] or "")
     symbol = _SYMBOL.search(text)
     if symbol is not None:
         return text[: symbol.start()], symbol[1]
@@ -80,13 +91,21 @@ def split_scale(unit: str) -> tuple[int, str]:
 
 def canonical_unit(unit: str) -> str:
     """Return one spelling for all spellings of a unit: lower case, singular, abbreviated."""
-    words = [_singular(word) for word in re.split(r"[\s.]+", unit.casefold()) if word]
-    phrase = " ".join(words)
-    return _CANONICAL.get(phrase) or " ".join(_CANONICAL.get(word, word) for word in words)
+    return "/".join(map(_canonical, _PER.split(unit.casefold()))) if unit else ""
 
 
-def _singular(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+def _canonical(unit: str) -> str:
+    raised = _RAISED.fullmatch(unit)
+    word, unit, power = raised.groups() if raised is not None else (None, unit, None)
+    unit = " ".join(_one_spelling(part) for part in re.split(r"[\s.]+", unit) if part)
+    power = _RAISED_WORDS.get(word or "", power)
+    return _CANONICAL.get(unit, unit) + (f"^{power}" if power else "")
+
+
+def _one_spelling(word: str) -> str:
+    plural = len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us"))
+    word = word[:-1] if plural else word
+    return _CANONICAL.get(word, word)
 
 
 def _is_unit(text: str) -> bool:

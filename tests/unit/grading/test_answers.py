@@ -51,12 +51,32 @@ def test_answers_from_bug_reports(family):
         ("1.234,5", "1234.5"),
         ("1.234.567", "1234567"),
         ("١٬٢٣٤", "1234"),
+        ("1\\thinspace234", "1234"),
+        ("1\\text{,}234", "1234"),
+        ("1{\\,}234", "1234"),
+        ("12 345,67", "12345.67"),
         # currency, percent, units, scales
         ("$5.00$", "5"),
         ("\\$1,234.00", "1234"),
         ("-\\$5", "-5"),
         ("$-5", "-5"),
         ("5€", "5"),
+        ("US$5", "$5"),
+        ("￥500", "500"),
+        ("₩500", "500"),
+        ("Rs. 500", "500"),
+        ("\\text{\\$}5", "5"),
+        ("\\pounds 5", "£5"),
+        ("5\\,\\text{€}", "5"),
+        ("$1.5M", "1500000"),
+        ("25\\text{\\%}", "25"),
+        ("12 cm²", "12\\text{ cm}^2"),
+        ("12\\mathrm{~cm}^2", "12 \\mathrm{cm}^{2}"),
+        ("12 square centimeters", "12 cm^2"),
+        ("5\\,\\frac{\\text{m}}{\\text{s}}", "5 meters per second"),
+        ("25 °C", "25 degrees Celsius"),
+        ("25°F", "25"),
+        ("12th", "12"),
         ("10 dollars", "$10"),
         ("\\$3 \\text{ million}", "3000000"),
         ("0.5\\%", "0.005"),
@@ -86,6 +106,25 @@ def test_answers_from_bug_reports(family):
         ("1.2e3", "1200"),
         ("1.2 \\times 10^{3}", "1200"),
         ("1.2×10³", "1200"),
+        ("1.2x10^3", "1200"),
+        ("1.2*10**3", "1200"),
+        ("1.2×10⁻³", "0.0012"),
+        ("0.1\\overline{6}", "1/6"),
+        ("33.\\overline{3}\\%", "1/3"),
+        ("{1 \\over 2}", "0.5"),
+        ("1 \\over 2", "0.5"),
+        ("\\nicefrac{1}{2}", "0.5"),
+        ("{-}7", "-7"),
+        ("negative 7", "-7"),
+        ("= 42", "42"),
+        ("\\approx 42", "42"),
+        ('"42"', "42"),
+        ("42 \\\\", "42"),
+        ("\\boldsymbol{42}", "42"),
+        ("\\bf 42", "42"),
+        ("{\\Large 42}", "42"),
+        ("\\textcolor{red}{42}", "42"),
+        ("\\underline{\\textit{42}}", "42"),
         ("**42**", "42"),
         ("\\mathbf{42}", "42"),
         ("\\boxed{42}", "42"),
@@ -114,6 +153,15 @@ def test_answers_from_bug_reports(family):
         ("(-\\infty, 3]", "(-∞,3]"),
         ("1, 2, 3", "1,2,3"),
         ("x = 5", "5"),
+        ("area = 5 cm", "5"),
+        ("1 and 2", "1, 2"),
+        ("1, 2, \\text{ or } 3", "1,2,3"),
+        ("x = 1 or x = 2", "1, 2"),
+        ("x = 1, x = 2", "x = 1, 2"),
+        ("\\{2, 1\\}", "1, 2"),
+        ("±5", "-5, 5"),
+        ("1 \\pm \\sqrt{2}", "\\{1-\\sqrt2, 1+\\sqrt2\\}"),
+        ("salt and pepper", "Salt and pepper"),
         ("5", "x=5"),
         ("\\text{(A)}", "A"),
         ("Yes", "yes"),
@@ -138,6 +186,11 @@ def test_equal(answer, gold):
         ("12:00", "1:00"),
         ("1-\\frac1e", "1+\\frac1e"),
         ("\\pm 2021", "2021"),
+        ("2021", "±2021"),
+        ("x = 1, y = 2", "x = 2, y = 1"),
+        ("salt and pepper", "salt, pepper"),
+        ("25°C", "25°F"),
+        ("12 cm^2", "12 cm^3"),
         ("1/0", "0"),
         ("1,2", "12"),
         ("3,5", "3.5"),
@@ -223,6 +276,29 @@ def test_verdict_says_what_was_found_and_why():
     missing = grade_answer("it is 18", "18", style="gsm8k")
     assert (missing.equal, missing.extracted) == (False, None)
     assert missing.reason.startswith("no answer")
+
+
+def test_explanation_says_how_both_sides_were_read():
+    verdict = grade_answer("#### 50%", "1/2", style="gsm8k", explain=True)
+    assert verdict.explanation == (
+        "answer '50%' is read as the number 50%; gold '1/2' is read as the number 1/2; "
+        "percent: either, order of lists counts, tolerance 0"
+    )
+    assert grade_answer("#### 50%", "1/2", style="gsm8k").explanation == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "reading"),
+    [
+        ("x = 2\\sqrt{3} cm", "x = the number 2*sqrt(3) cm"),
+        ("\\{1, \\pi^2/4\\}", "the set of the number 1, the number 1/4*pi^2"),
+        ("(0, inf)", "the list in '()' of the number 0, the text 'infinity'"),
+        ("2^{1000}", "the number (a number of 1,001 bits)"),
+        ("0.0", "the number 0"),
+    ],
+)
+def test_explanations_name_what_was_read(text, reading):
+    assert reading in grade_answer(boxed(text), "1", explain=True).explanation
 
 
 def test_unknown_style_names_the_nearest():

@@ -1,0 +1,70 @@
+r"""Takes out of LaTeX what only changes how an answer looks: fonts, sizes, colours, spaces.
+
+What is left is a small language for :mod:`~hyperrl.envs.grading.reading`: ``\textbf{4}`` and
+``{\Large 4}`` become ``4``, ``\pounds`` a ``£``, ``{1 \over 2}`` a ``\frac``. Nothing here looks at values,
+except that a repeating decimal becomes the fraction that it is.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["TEXT_COMMANDS", "plain_latex"]
+
+TEXT_COMMANDS = (
+    "text|textbf|textrm|textit|textsf|texttt|textup|textnormal|mathrm|mathbf|mathit|mathsf|mathtt"
+    "|mbox|hbox|emph|underline|boldsymbol|bm|pmb|operatorname"
+)
+"""Commands that set their argument in another font, as alternatives of a regular expression."""
+
+_LOOK = (
+    r"\\(?:bf|it|rm|sf|tt|bfseries|itshape|mathstrut|displaystyle|textstyle|boldmath|centering"
+    r"|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])\s*"
+    r"|\\(?:color|textcolor)\s*\{[^{}]*\}"
+    r"|\\\\\s*$"
+)
+_LOOKS = re.compile(_LOOK)
+_SIGN_ALONE = re.compile(rf"(?:\\(?:{TEXT_COMMANDS})\s*)?(?<!\\)\{{\s*(\\,|\\?[%$]|[-+,.€£¥₹¢])\s*\}}")
+_SYMBOLS = {
+    "textdollar": "\\$",
+    "pounds": "£",
+    "euro": "€",
+    "texteuro": "€",
+    "yen": "¥",
+    "degree": "°",
+    "textdegree": "°",
+    "percent": "%",
+    "thinspace": " ",
+    "minus": "-",
+}
+_SYMBOL = re.compile(rf"\\({'|'.join(_SYMBOLS)})(?![A-Za-z])")
+_INFIX = re.compile(r"\{([^{}]*)\\(over|choose)(?![A-Za-z])([^{}]*)\}")
+_INFIX_COMMANDS = {"over": "\\frac", "choose": "\\binom"}
+_UNIT_FRACTION = re.compile(
+    rf"\\frac\s*\{{\s*\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]*)\}}\s*\}}"
+    rf"\s*\{{\s*\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]*)\}}\s*\}}"
+)
+_REPEATING = re.compile(r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\s*(?:\{(\d{1,20})\}|(\d))")
+
+
+def plain_latex(text: str) -> str:
+    """Return ``text`` without commands that only change its look."""
+    if "\\" not in text and "{" not in text:
+        return text
+    text = _SIGN_ALONE.sub(r"\1", _LOOKS.sub("", text))
+    text = _SYMBOL.sub(lambda found: _SYMBOLS[found[1]], text)
+    text = _UNIT_FRACTION.sub(r"\\text{\1/\2}", text)
+    if "\\over" in text or "\\choose" in text:
+        text = _INFIX.sub(_prefix, f"{{{text}}}")
+    return _REPEATING.sub(_fraction, text)
+
+
+def _prefix(infix: re.Match[str]) -> str:
+    return f"{_INFIX_COMMANDS[infix[2]]}{{{infix[1]}}}{{{infix[3]}}}"
+
+
+def _fraction(decimal: re.Match[str]) -> str:
+    r"""Return ``0.1\overline{6}`` as ``(15/90)``."""
+    whole, fixed, repeated = decimal[1], decimal[2], decimal[3] or decimal[4]
+    above = int(whole + fixed + repeated) - int(whole + fixed or "0")
+    return f"({above}/{(10 ** len(repeated) - 1) * 10 ** len(fixed)})"
