@@ -167,7 +167,7 @@ def make_eval_config(
         "split": (evaluation, "split"),
         "tasks": (evaluation, "episodes"),
         "seed": (data["run"], "seed"),
-        "max_tokens": (rollout, "max_tokens"),
+        "max_tokens": (evaluation, "max_tokens"),
         "max_turns": (rollout, "max_turns"),
         "concurrency": (rollout, "max_concurrent"),
     }

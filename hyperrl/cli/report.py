@@ -15,7 +15,8 @@ from hyperrl.trajectory import Event, Trajectory
 
 if TYPE_CHECKING:
     from hyperrl.train.estimates import Estimate
-    from hyperrl.train.evaluation import Evaluation, SuccessRate
+    from hyperrl.train.evaluation import Evaluation
+    from hyperrl.train.figures import EvalFigures
     from hyperrl.wiring.evaluation import EvalReport
     from hyperrl.wiring.training import RunOutcome
 
@@ -32,13 +33,14 @@ __all__ = [
 def print_summary(outcome: RunOutcome) -> None:
     """Print held-out success before and after a run, and where its files lie."""
     result, folder = outcome.result, outcome.directory
-    table = Table(title=f"held-out success ({result.before.sampled.scored} tasks, 95 % interval)")
+    table = Table(title=_title(result.before))
     for heading in ("", "before", "after", "gain"):
         table.add_column(heading, justify="left" if not heading else "right")
     for name in ("sampled", "greedy"):
-        before: SuccessRate = getattr(result.before, name)
-        after: SuccessRate = getattr(result.after, name)
-        table.add_row(name, _rate(before), _rate(after), f"{after.rate - before.rate:+.3f}")
+        before: EvalFigures = getattr(result.before, name)
+        after: EvalFigures = getattr(result.after, name)
+        gain = after.success.mean - before.success.mean
+        table.add_row(name, _rate(before.success), _rate(after.success), f"{gain:+.3f}")
     console = Console()
     console.print(table)
     console.print(
@@ -52,12 +54,16 @@ def print_summary(outcome: RunOutcome) -> None:
 
 def print_evaluation(evaluation: Evaluation) -> None:
     """Print held-out success of one model."""
-    table = Table(title=f"held-out success ({evaluation.sampled.scored} tasks, 95 % interval)")
+    table = Table(title=_title(evaluation))
     for heading in ("", "success", "mean reward", "unscored"):
         table.add_column(heading, justify="left" if not heading else "right")
     for name in ("sampled", "greedy"):
-        rate: SuccessRate = getattr(evaluation, name)
-        table.add_row(name, _rate(rate), f"{rate.mean_reward:.3f}", str(rate.unscored))
+        figures: EvalFigures = getattr(evaluation, name)
+        unscored = figures.episodes - figures.scored
+        table.add_row(name, _rate(figures.success), f"{figures.reward.mean:.3f}", str(unscored))
+    for k, estimate in evaluation.sampled.pass_at.items():
+        if k > 1:
+            table.add_row(f"pass@{k}", _rate(estimate), "", "")
     Console().print(table)
     for name in ("sampled", "greedy"):
         print_causes(getattr(evaluation, name).causes, of=f"{name} episodes")
@@ -177,6 +183,9 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _rate(rate: SuccessRate) -> str:
-    low, high = rate.interval
-    return f"{rate.rate:.3f} [{low:.2f}, {high:.2f}]"
+def _title(evaluation: Evaluation) -> str:
+    return f"held-out success ({evaluation.sampled.success.tasks} tasks, 95 % interval)"
+
+
+def _rate(rate: Estimate) -> str:
+    return f"{rate.mean:.3f} [{rate.low:.2f}, {rate.high:.2f}]"

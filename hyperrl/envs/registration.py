@@ -27,6 +27,7 @@ _OURS: dict[str, tuple[str, int | None]] = {
     "hyperrl/SortDigits-v0": ("hyperrl_tasks.sort_digits:SortDigits", None),
     "hyperrl/ReverseText-v0": ("hyperrl_tasks.reverse_text:ReverseText", None),
     "hyperrl/GSM8K-v0": ("hyperrl_tasks.gsm8k:GSM8K", 8),
+    "hyperrl/Calculate-v0": ("hyperrl_tasks.calculate:Calculate", 4),
     "hyperrl/Countdown-v0": ("hyperrl_tasks.countdown:Countdown", None),
     "hyperrl/CodeTests-v0": ("hyperrl_tasks.code_tests:CodeTests", None),
     "hyperrl/Wordle-v0": ("hyperrl_tasks.wordle:Wordle", None),

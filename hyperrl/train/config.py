@@ -195,11 +195,19 @@ class EvaluationConfig(Section):
     every: Whole = 0
     """Iterations between evaluations; 0 evaluates only before and after."""
     episodes: Count = 256
-    """Held-out tasks, each played once sampled and once greedy."""
+    """Held-out tasks, each played ``samples`` times sampled and once greedy."""
+    samples: Count = 1
+    """Sampled episodes of each task, K: the figures are avg@K, pass@1 and pass@K."""
     split: str = "test"
     """Split that is never trained on."""
-    temperature: Positive = 1.0
-    """Temperature of the sampled evaluation."""
+    temperature: Positive | None = None
+    """Temperature of the sampled evaluation; none takes ``rollout.temperature``."""
+    top_p: Annotated[float, Number, Field(gt=0, le=1)] | None = None
+    """Nucleus sampling of the sampled evaluation; none takes ``rollout.top_p``."""
+    top_k: Whole | None = None
+    """The sampled evaluation draws among the k most likely tokens; none takes ``rollout.top_k``."""
+    max_tokens: Count | None = None
+    """Sampled tokens of one turn of an evaluation; none takes ``rollout.max_tokens``."""
     success: Real = 1.0
     """Reward from which an episode counts as a success."""
 

@@ -1,81 +1,64 @@
-"""Held-out success from played trajectories, with its uncertainty."""
+"""A run's own held-out evaluations: what one policy version reaches, and what was gained between two."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from hyperrl.causes import count_causes
-from hyperrl.train.estimates import wilson_interval
-from hyperrl.trajectory import Trajectory
+from hyperrl.train.estimates import Estimate, compute_mean
+from hyperrl.train.figures import EvalFigures
 
-__all__ = ["Evaluation", "SuccessRate", "compute_success_rate"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuccessRate:
-    """The share of episodes whose reward reaches the threshold.
-
-    Attributes:
-        successes: episodes that reached it.
-        scored: episodes with a reward; the share is over these.
-        unscored: episodes without one, counted but never taken for failures.
-        mean_reward: mean reward of the scored episodes; NaN if there is none.
-        causes: all episodes by why they came out as they did, as in :mod:`hyperrl.causes`.
-    """
-
-    successes: int
-    scored: int
-    unscored: int
-    mean_reward: float
-    causes: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def rate(self) -> float:
-        """``successes / scored``; NaN where nothing was scored."""
-        return self.successes / self.scored if self.scored else math.nan
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the rate (Wilson, 1927); NaN where nothing was scored."""
-        return wilson_interval(self.rate, self.scored)
+__all__ = ["Evaluation", "compare_success"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One held-out evaluation of one policy version, sampled and greedy."""
+    """One held-out evaluation of one policy version, sampled and greedy.
+
+    Attributes:
+        version: the policy version that played.
+        sampled: ``evaluation.samples`` episodes of each task, drawn with the settings of ``evaluation``.
+        greedy: one episode of each task, always the most likely token.
+    """
 
     version: int
-    sampled: SuccessRate
-    greedy: SuccessRate
+    sampled: EvalFigures
+    greedy: EvalFigures
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of ``train/metrics.py`` that this evaluation gives."""
-        low, high = self.sampled.interval
-        return {
-            "validation/sampled_success": self.sampled.rate,
-            "validation/sampled_success_low": low,
-            "validation/sampled_success_high": high,
-            "validation/sampled_reward_mean": self.sampled.mean_reward,
-            "validation/greedy_success": self.greedy.rate,
-            "validation/greedy_reward_mean": self.greedy.mean_reward,
-            "validation/episodes": float(self.sampled.scored + self.sampled.unscored),
-            "validation/unscored": float(self.sampled.unscored + self.greedy.unscored),
-            "policy/version": float(self.version),
-            **{f"validation/causes/{c}": float(count) for c, count in self.sampled.causes.items()},
+        sampled, greedy = self.sampled, self.greedy
+        values: dict[str, float] = {
+            "validation/sampled_success": sampled.success.mean,
+            "validation/sampled_success_low": sampled.success.low,
+            "validation/sampled_success_high": sampled.success.high,
+            "validation/sampled_reward_mean": sampled.reward.mean,
+            "validation/greedy_success": greedy.success.mean,
+            "validation/greedy_reward_mean": greedy.reward.mean,
+            "validation/tasks": sampled.success.tasks,
+            "validation/episodes": sampled.episodes,
+            "validation/unscored": sampled.episodes - sampled.scored + greedy.episodes - greedy.scored,
+            "policy/version": self.version,
         }
+        for k, estimate in sampled.pass_at.items():
+            values[f"validation/pass_at/{k}"] = estimate.mean
+            values[f"validation/pass_at_low/{k}"] = estimate.low
+            values[f"validation/pass_at_high/{k}"] = estimate.high
+        values |= _counts("validation/causes", sampled.causes)
+        values |= _counts("validation/tool_calls", sampled.tool_calls)
+        return {name: float(value) for name, value in values.items()}
 
 
-def compute_success_rate(trajectories: Iterable[Trajectory], *, threshold: float) -> SuccessRate:
-    """Count the episodes whose reward is at least ``threshold``; unscored ones are kept apart."""
-    trajectories = list(trajectories)
-    rewards = [t.reward if t.usable else None for t in trajectories]
-    scored = [reward for reward in rewards if reward is not None]
-    return SuccessRate(
-        successes=sum(reward >= threshold for reward in scored),
-        scored=len(scored),
-        unscored=len(rewards) - len(scored),
-        mean_reward=math.fsum(scored) / len(scored) if scored else math.nan,
-        causes=count_causes(trajectories, success=threshold),
-    )
+def compare_success(before: EvalFigures, after: EvalFigures) -> Estimate:
+    """Return how much more of each task succeeds after than before, as a mean over tasks.
+
+    Both have played the same tasks, so the difference is taken task by task: its interval leaves out what
+    makes one task harder than another (Miller 2024, "Adding Error Bars to Evals", section 4.2). Tasks that
+    have a scored sample on one side only are left out.
+    """
+    both = before.success_by_task.keys() & after.success_by_task.keys()
+    return compute_mean([after.success_by_task[task] - before.success_by_task[task] for task in sorted(both)])
+
+
+def _counts(name: str, counts: Mapping[str, int]) -> dict[str, float]:
+    return {f"{name}/{kind}": count for kind, count in counts.items()}

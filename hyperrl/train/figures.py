@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hyperrl.causes import count_causes
 from hyperrl.train.estimates import Estimate, compute_mean, compute_rate, estimate_pass_at_k
@@ -35,6 +35,7 @@ class EvalFigures:
         prompt_tokens, completion_tokens: tokens read and sampled, all turns together: ours, or what the
             endpoint reports. A turn's whole prompt counts at an endpoint, only what is new here.
         tool_calls: tool calls by status.
+        success_by_task: share of the scored samples that succeeded, by the ``group_id`` of the task.
     """
 
     episodes: int
@@ -49,6 +50,7 @@ class EvalFigures:
     prompt_tokens: int
     completion_tokens: int
     tool_calls: Mapping[str, int]
+    success_by_task: Mapping[GroupId, float] = field(repr=False)
 
     @property
     def scored(self) -> int:
@@ -91,7 +93,8 @@ def compute_figures(
     for trajectory in played:
         if trajectory.usable and trajectory.reward is not None:
             rewards[trajectory.group_id].append(trajectory.reward)
-    outcomes = [[reward >= threshold for reward in found] for found in rewards.values()]
+    outcomes = {task: [reward >= threshold for reward in found] for task, found in rewards.items()}
+    shares = {task: math.fsum(found) / len(found) for task, found in outcomes.items()}
     unscored = [cause for cause in map(unscored_cause, played) if cause]
     cut = [str(t.truncation_reason) for t in played if t.truncation_reason is not None]
     records = [record for t in played for event in t.events for record in event.tool_calls]
@@ -100,8 +103,8 @@ def compute_figures(
         episodes=len(played),
         unscored=_count(unscored),
         causes=count_causes(played, success=threshold),
-        success=compute_rate([math.fsum(found) / len(found) for found in outcomes]),
-        pass_at={k: _pass_at(outcomes, k) for k in ks},
+        success=compute_rate(list(shares.values())),
+        pass_at={k: _pass_at(list(outcomes.values()), k) for k in ks},
         reward=compute_mean([math.fsum(found) / len(found) for found in rewards.values()]),
         truncated=_count(cut),
         clipped=sum(any(turn.stop_reason is StopReason.LENGTH for turn in t.turns) for t in played),
@@ -109,6 +112,7 @@ def compute_figures(
         prompt_tokens=_tokens(played, "context_tokens", "endpoint_prompt_tokens"),
         completion_tokens=_tokens(played, "action_tokens", "endpoint_completion_tokens"),
         tool_calls=_count([record.status for record in records]),
+        success_by_task=shares,
     )
 
 

@@ -26,8 +26,8 @@ class TrajectorySource(Protocol):
 class Evaluator(Protocol):
     """Plays held-out tasks with the published policy."""
 
-    def evaluate(self, *, version: int) -> Evaluation:
-        """Return the held-out result of policy ``version``."""
+    def evaluate(self, *, version: int, iteration: int) -> Evaluation:
+        """Return the held-out result of policy ``version``, with ``iteration`` iterations behind it."""
         ...
 
 

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from hyperrl.errors import InvariantError
 from hyperrl.train.config import TrainConfig
-from hyperrl.train.evaluation import Evaluation
+from hyperrl.train.estimates import Estimate
+from hyperrl.train.evaluation import Evaluation, compare_success
 from hyperrl.train.source import Evaluator, RunObserver, TrajectorySource
 from hyperrl.train.statistics import describe_outcomes
 from hyperrl.trajectory import Group
@@ -66,13 +67,20 @@ class TrainResult:
     policy_version: int
     seconds: float
 
+    @property
+    def gain(self) -> Estimate:
+        """Sampled success gained, task by task, with its 95 % interval."""
+        return compare_success(self.before.sampled, self.after.sampled)
+
     def summary(self) -> dict[str, float | int]:
         """Return the numbers of ``summary.json``: sampled held-out success and what it took."""
-        before, after = self.before.sampled.rate, self.after.sampled.rate
+        before, after = self.before.sampled.success, self.after.sampled.success
         return {
-            "before": before,
-            "after": after,
-            "gain": after - before,
+            "before": before.mean,
+            "after": after.mean,
+            "gain": self.gain.mean,
+            "gain_low": self.gain.low,
+            "gain_high": self.gain.high,
             "iterations": self.iterations,
             "policy_version": self.policy_version,
             "seconds": round(self.seconds, 1),
@@ -164,7 +172,7 @@ class Trainer:
         self.version = version
 
     def _evaluate(self) -> Evaluation:
-        evaluation = self._parts.evaluator.evaluate(version=self.version)
+        evaluation = self._parts.evaluator.evaluate(version=self.version, iteration=self.iteration)
         self._parts.observer.on_evaluation(self.iteration, evaluation)
         return evaluation
 

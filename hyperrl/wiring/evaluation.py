@@ -16,13 +16,14 @@ from hyperrl.agents.rollout import play_groups
 from hyperrl.agents.scorers import load_scorer
 from hyperrl.envs.registration import load_entry_points, make_env
 from hyperrl.errors import ConfigError, RolloutError
-from hyperrl.sampling import EpisodeKey, SamplingParams
+from hyperrl.sampling import EpisodeKey
 from hyperrl.train.config import TrainConfig
 from hyperrl.train.figures import EvalFigures, compute_figures
 from hyperrl.trajectory import Trajectory
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.eval_directory import EvalDirectory
 from hyperrl.wiring.eval_policies import EvalJob, OpenSeat, PolicyChoice
+from hyperrl.wiring.held_out import evaluation_params
 from hyperrl.wiring.rollout_thread import RolloutThread
 from hyperrl.wiring.task_order import derive_seed, pick_held_out
 
@@ -134,10 +135,9 @@ def _make_job(settings: EvalSettings) -> tuple[EvalJob, str]:
         version, scores_groups = str(env.version), env.scores_groups
     finally:
         env.close()
-    temperature = config.evaluation.temperature if settings.temperature is None else settings.temperature
     job = EvalJob(
         config=config,
-        params=SamplingParams(max_tokens=config.rollout.max_tokens, temperature=temperature),
+        params=evaluation_params(config, temperature=settings.temperature),
         picks=dict(picks),
         run_seed=derive_seed(config.run.seed, "evaluation"),
         scores_groups=scores_groups or bool(config.env.scorers),
@@ -161,7 +161,9 @@ def _describe(settings: EvalSettings, job: EvalJob, version: str) -> dict[str, A
         "program": program_name(load_program(config.env.program)),
         "seed": config.run.seed,
         "temperature": job.params.temperature,
-        "max_tokens": rollout.max_tokens,
+        "top_p": job.params.top_p,
+        "top_k": job.params.top_k,
+        "max_tokens": job.params.max_tokens,
         "max_turns": rollout.max_turns,
         "max_episode_tokens": rollout.max_episode_tokens,
         "wall_clock_s": rollout.wall_clock_s,
@@ -225,7 +227,6 @@ class _Evaluation:
             scorer_timeout_s=config.env.scorer_timeout_s,
             limits=RolloutLimits(
                 max_turns=config.rollout.max_turns,
-                max_tokens=config.rollout.max_tokens,
                 max_episode_tokens=config.rollout.max_episode_tokens,
                 max_context=self._opened.context_length,
                 wall_clock_s=config.rollout.wall_clock_s,

@@ -67,17 +67,21 @@ class RunObserver:
         if time.monotonic() - self._drawn > CURVE_EVERY_S:
             self._draw()
 
+    def keep_evaluation(self, iteration: int, kind: str, trajectories: Sequence[Trajectory]) -> None:
+        """Write the episodes of an evaluation; ``kind`` is ``sampled`` or ``greedy``."""
+        TrajectoryWriter(self._run.evaluations / kind).write_part(trajectories, iteration=iteration)
+
     def on_evaluation(self, iteration: int, evaluation: Evaluation) -> None:
         self._logger.log(iteration, evaluation.metrics())
         self._evaluations.append((iteration, evaluation))
         self._display.stop()
         sampled, greedy = evaluation.sampled, evaluation.greedy
         self._display.note(
-            f"iteration {iteration}: held-out success {sampled.rate:.3f} sampled,"
-            f" {greedy.rate:.3f} greedy ({sampled.scored} tasks)"
+            f"iteration {iteration}: held-out success {sampled.success.mean:.3f} sampled,"
+            f" {greedy.success.mean:.3f} greedy ({sampled.success.tasks} tasks)"
         )
-        if sampled.unscored or greedy.unscored:
-            self._display.note(f"  {sampled.unscored + greedy.unscored} episodes could not be scored")
+        if unscored := sampled.episodes - sampled.scored + greedy.episodes - greedy.scored:
+            self._display.note(f"  {unscored} episodes could not be scored")
         if iteration < self._iterations:
             self._display.start("training", self._iterations)
             self._display.advance(iteration, self._reward)

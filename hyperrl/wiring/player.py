@@ -53,7 +53,6 @@ class Player:
         self._envs = EnvPool()
         self._limits = RolloutLimits(
             max_turns=config.rollout.max_turns,
-            max_tokens=config.rollout.max_tokens,
             max_episode_tokens=config.rollout.max_episode_tokens,
             max_context=context_length,
             wall_clock_s=config.rollout.wall_clock_s,

@@ -69,6 +69,7 @@ def check_run(config: TrainConfig) -> Checked:
     refuse_unavailable(config.run.dir, overwrite=config.run.overwrite)
     played = check_playable(config, model=config.model.path, split=config.env.train_split)
     held_out_tasks = count_tasks(config, config.evaluation.split)
+    _check_context(config, config.evaluation.split, played.model, played.renderer)
     _warn_of_same_tasks(config)
     return Checked(renderer=played.renderer, train_tasks=played.tasks, held_out_tasks=held_out_tasks)
 
@@ -166,16 +167,18 @@ def _check_context(config: TrainConfig, split: str, model: ModelInfo, renderer: 
         prompt = len(renderer.first(observation.messages, env.tools))
         if env.tools:
             renderer.prove(("tool",))
-    rollout = config.rollout
-    if prompt >= rollout.max_episode_tokens:
+    option, answer = "rollout.max_tokens", config.rollout.max_tokens
+    if split == config.evaluation.split and config.evaluation.max_tokens is not None:
+        option, answer = "evaluation.max_tokens", config.evaluation.max_tokens
+    if prompt >= config.rollout.max_episode_tokens:
         raise ConfigError(
-            f"rollout.max_episode_tokens is {rollout.max_episode_tokens}, and the first prompt alone has"
-            f" {prompt} tokens. Give at least {prompt + rollout.max_tokens}"
+            f"rollout.max_episode_tokens is {config.rollout.max_episode_tokens}, and the first prompt alone"
+            f" has {prompt} tokens. Give at least {prompt + answer}"
         )
-    needed = prompt + rollout.max_tokens
+    needed = prompt + answer
     if needed > model.context_length:
         raise ConfigError(
-            f"rollout.max_tokens is {rollout.max_tokens}, and the first prompt has {prompt}"
-            f" tokens: together {needed}, beyond the model's context of {model.context_length}."
+            f"{option} is {answer}, and the first prompt has {prompt} tokens: together {needed},"
+            f" beyond the model's context of {model.context_length}."
             f" Give at most {max(0, model.context_length - prompt)}"
         )

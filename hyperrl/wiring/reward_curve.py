@@ -32,14 +32,14 @@ def draw_reward_curve(
     axes = figure.add_subplot()
     axes.plot(range(1, len(rewards) + 1), rewards, color="tab:gray", lw=1, label="training reward")
     steps = [iteration for iteration, _ in evaluations]
-    rates = [result.sampled.rate for _, result in evaluations]
-    intervals = [result.sampled.interval for _, result in evaluations]
-    below = [rate - low for rate, (low, _) in zip(rates, intervals, strict=True)]
-    above = [high - rate for rate, (_, high) in zip(rates, intervals, strict=True)]
+    sampled = [result.sampled.success for _, result in evaluations]
+    rates = [success.mean for success in sampled]
+    below = [success.mean - success.low for success in sampled]
+    above = [success.high - success.mean for success in sampled]
     axes.errorbar(
         steps, rates, [below, above], color="tab:blue", marker="o", capsize=3, label="held-out, sampled"
     )
-    greedy = [result.greedy.rate for _, result in evaluations]
+    greedy = [result.greedy.success.mean for _, result in evaluations]
     axes.plot(steps, greedy, color="tab:orange", marker="s", label="held-out, greedy")
     axes.set(xlabel="iteration", ylabel="reward, success rate", ylim=(-0.02, 1.02))
     axes.grid(alpha=0.3)

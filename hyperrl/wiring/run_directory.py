@@ -24,7 +24,15 @@ __all__ = [
     "write_atomic",
 ]
 
-RUN_FILES = ("config.yaml", "metrics.jsonl", "trajectories", "reward_curve.png", "model", "summary.json")
+RUN_FILES = (
+    "config.yaml",
+    "metrics.jsonl",
+    "trajectories",
+    "evaluations",
+    "reward_curve.png",
+    "model",
+    "summary.json",
+)
 """What a run leaves in its folder, and what ``overwrite`` replaces."""
 
 _LOCK = "run.lock"
@@ -33,7 +41,8 @@ _LOCK = "run.lock"
 class RunDirectory:
     """A run's folder, locked while the run is alive.
 
-    Layout: ``config.yaml`` (resolved), ``metrics.jsonl``, ``trajectories/`` (the store),
+    Layout: ``config.yaml`` (resolved), ``metrics.jsonl``, ``trajectories/`` (the store), ``evaluations/``
+    (the stores ``sampled`` and ``greedy`` of held-out episodes),
     ``reward_curve.png``, ``model/`` (final policy), ``summary.json``, ``run.lock``.
 
     Raises:
@@ -91,6 +100,11 @@ class RunDirectory:
     def trajectories(self) -> Path:
         """The trajectory store."""
         return self.path / "trajectories"
+
+    @property
+    def evaluations(self) -> Path:
+        """The trajectory stores of held-out evaluations, ``sampled`` and ``greedy``."""
+        return self.path / "evaluations"
 
     @property
     def reward_curve(self) -> Path:

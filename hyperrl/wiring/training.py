@@ -24,7 +24,7 @@ from hyperrl.wiring.display import Display
 from hyperrl.wiring.held_out import HeldOut
 from hyperrl.wiring.observer import RunObserver
 from hyperrl.wiring.player import Player
-from hyperrl.wiring.preflight import Checked, check_run
+from hyperrl.wiring.preflight import check_run
 from hyperrl.wiring.rollout_thread import RolloutThread
 from hyperrl.wiring.run_directory import RunDirectory
 from hyperrl.wiring.source import EnvSource
@@ -67,7 +67,14 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
             algorithm=Algorithm(config.algorithm, seed=config.run.seed, max_tokens=config.rollout.max_tokens),
             learner=learner,
             publisher=Publisher([sampler], bucket_bytes=config.sampler.bucket_bytes),
-            evaluator=_make_held_out(config, player, checked, display),
+            evaluator=HeldOut(
+                config,
+                player=player,
+                tasks=checked.held_out_tasks,
+                on_start=lambda episodes: display.start("held-out evaluation", episodes),
+                on_episode=lambda _trajectory: display.advance(),
+                keep=observer.keep_evaluation,
+            ),
             observer=observer,
         )
         result = Trainer(config, parts).run()
@@ -134,13 +141,3 @@ def _make_auxiliary(config: TrainConfig, load: Callable[[Path], Any]) -> Auxilia
             microbatch_tokens=config.algorithm.microbatch_tokens,
         )
     return Auxiliary(reference, critic, config.critic.warmup if critic is not None else 0)
-
-
-def _make_held_out(config: TrainConfig, player: Player, checked: Checked, display: Display) -> HeldOut:
-    return HeldOut(
-        config,
-        player=player,
-        tasks=checked.held_out_tasks,
-        on_start=lambda episodes: display.start("held-out evaluation", episodes),
-        on_episode=lambda _trajectory: display.advance(),
-    )

@@ -113,7 +113,7 @@ def test_iterations_without_signal_go_on_and_say_so(make_run, grading: str, why:
 def test_numbers_that_are_none_are_null(make_run) -> None:
     config = make_run(env=GRADED | {"kwargs": {"grading": "none"}})
     display = Notes()
-    assert math.isnan(run_training(config, display).result.before.sampled.rate)
+    assert math.isnan(run_training(config, display).result.before.sampled.success.mean)
     summary = json.loads((config.run.dir / "summary.json").read_text(encoding="utf-8"))
     assert summary["before"] is summary["after"] is summary["gain"] is None
     assert read_metrics(config.run.dir)[0]["validation/sampled_success"] is None

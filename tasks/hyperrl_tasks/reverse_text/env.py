@@ -14,7 +14,7 @@ from hyperrl_tasks.splits import draw_from_split
 __all__ = ["ReverseText"]
 
 _COUNTS = {"train": 100_000, "test": 2_000}
-_LETTERS = np.array(list(string.ascii_lowercase))
+_SMALLEST_ALPHABET = 10
 
 
 class ReverseText(TextEnv):
@@ -22,6 +22,8 @@ class ReverseText(TextEnv):
 
     Args:
         letters: how many letters, 3 to 64.
+        alphabet: what they are drawn from, at least 10 different characters, none of them blank.
+            Vocabularies often merge pairs of small letters and hardly ever pairs of capitals.
         taskset_seed: names the collection of tasks; another seed gives other tasks of the same splits.
         **kwargs: ``split`` and ``render_mode`` of :class:`~hyperrl.envs.TextEnv`.
 
@@ -31,13 +33,26 @@ class ReverseText(TextEnv):
 
     version = "1"
 
-    def __init__(self, *, letters: int = 5, taskset_seed: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        letters: int = 5,
+        alphabet: str = string.ascii_lowercase,
+        taskset_seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if not 3 <= letters <= 64:
             raise ConfigError(f"letters must be from 3 to 64, got {letters}")
         if taskset_seed < 0:
             raise ConfigError(f"taskset_seed must be at least 0, got {taskset_seed}")
+        if len(set(alphabet)) < max(_SMALLEST_ALPHABET, len(alphabet)) or any(map(str.isspace, alphabet)):
+            raise ConfigError(
+                f"alphabet must be at least {_SMALLEST_ALPHABET} different characters, none of them blank,"
+                f" got {alphabet!r}"
+            )
         self.letters = letters
+        self.alphabet = np.array(list(alphabet))
         self.taskset_seed = taskset_seed
 
     def tasks(self) -> ProceduralTaskset:
@@ -46,7 +61,7 @@ class ReverseText(TextEnv):
 
     def _generate(self, rng: np.random.Generator) -> dict[str, str]:
         text = draw_from_split(
-            lambda: "".join(_LETTERS[rng.integers(len(_LETTERS), size=self.letters)]),
+            lambda: "".join(self.alphabet[rng.integers(len(self.alphabet), size=self.letters)]),
             self.split,
             accept=lambda text: text != text[::-1],
         )

@@ -93,8 +93,12 @@ consistency.mode
 consistency.limit
 evaluation.every
 evaluation.episodes
+evaluation.samples
 evaluation.split
 evaluation.temperature
+evaluation.top_p
+evaluation.top_k
+evaluation.max_tokens
 evaluation.success
 sft.examples
 sft.steps

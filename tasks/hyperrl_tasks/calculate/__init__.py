@@ -1,0 +1,5 @@
+"""Calculate: the value of an expression, in the head or with a calculator."""
+
+from hyperrl_tasks.calculate.env import Calculate
+
+__all__ = ["Calculate"]
