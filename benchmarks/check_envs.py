@@ -21,6 +21,7 @@ BASELINES = {
     "hyperrl/SortDigits-v0": ("digits", (4, 6, 10)),
     "hyperrl/ReverseText-v0": ("letters", (3, 10, 30)),
     "hyperrl/GSM8K-v0": ("steps", ([2, 2], [3, 9])),
+    "hyperrl/Calculate-v0": ("calculator", ("works", "none")),
     "hyperrl/Countdown-v0": ("numbers", (3, 4, 6)),
     "hyperrl/Wordle-v0": ("guesses", (6, 4, 2)),
     "hyperrl/PythonMath-v0": ("level", (1, 2, 3)),

@@ -46,7 +46,7 @@ def print_summary(outcome: RunOutcome) -> None:
     console.print(
         f"{result.iterations} iterations, policy version {result.policy_version},"
         f" {result.seconds:.0f} s. {folder} holds config.yaml, metrics.jsonl, trajectories/,"
-        " reward_curve.png, model/ and summary.json.",
+        " evaluations/, reward_curve.png, model/ and summary.json.",
         highlight=False,
         soft_wrap=True,
     )

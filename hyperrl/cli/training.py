@@ -40,8 +40,8 @@ def train(
 ) -> None:
     """Train a policy: play groups of episodes, learn from them, publish, repeat.
 
-    Writes into [bold]run.dir[/bold]: config.yaml, metrics.jsonl, trajectories/, reward_curve.png,
-    model/ and summary.json. Ctrl-C ends cleanly and says what is there.
+    Writes into [bold]run.dir[/bold]: config.yaml, metrics.jsonl, trajectories/, evaluations/,
+    reward_curve.png, model/ and summary.json. Ctrl-C ends cleanly and says what is there.
 
     Example: hyperrl train configs/quickstart.yaml --set run.seed=1 --set run.dir=runs/seed1
     """

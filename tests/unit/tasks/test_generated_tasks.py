@@ -98,11 +98,19 @@ def test_gymnasium_checks_pass(env_id):
         (IDS[0], {"taskset_seed": -1}, "taskset_seed"),
         (IDS[1], {"letters": 99}, "letters must be from 3 to 64, got 99"),
         (IDS[1], {"taskset_seed": -1}, "taskset_seed"),
+        (IDS[1], {"alphabet": "abc"}, "at least 10 different characters, none of them blank, got 'abc'"),
+        (IDS[1], {"alphabet": "abcdefghijj"}, "alphabet"),
+        (IDS[1], {"alphabet": "abcdefghij "}, "alphabet"),
     ],
 )
 def test_options_out_of_range_are_refused(env_id, kwargs, message):
     with pytest.raises(ConfigError, match=message):
         make_env(env_id, **kwargs)
+
+
+def test_letters_come_from_the_alphabet():
+    tasks = make_env(IDS[1], alphabet="ABCDEFGHIJ").taskset
+    assert set("".join(tasks[index]["text"] for index in range(100))) == set("ABCDEFGHIJ")
 
 
 def test_difficulty_options_change_the_length():
