@@ -14,12 +14,17 @@ __all__ = ["sft", "train"]
 
 
 def sft(config: ConfigPath, set_: Overrides = None) -> None:
-    """Warm a model up on the environment's own gold answers.
+    """Teach a model from conversations, from played episodes, or from an environment's gold answers.
 
     Reads the model directory [bold]sft.start[/bold] and writes [bold]model.path[/bold], from which
-    [bold]hyperrl train[/bold] goes on.
+    [bold]hyperrl train[/bold] goes on, with sft-metrics.jsonl and sft-summary.json in it. Only what the
+    assistant says is learned.
 
     Example: hyperrl sft configs/quickstart.yaml --set sft.steps=50
+
+    Example: hyperrl sft run.yaml --set sft.data=chats.jsonl --set sft.epochs=2 --set sft.validation=0.05
+
+    Example: hyperrl sft run.yaml --set sft.from_store=runs/first --set sft.min_reward=1.0
     """
     require_training()
     from hyperrl.train.config import load_config

@@ -6,7 +6,7 @@ importing :mod:`hyperrl` does not.
 """
 
 from hyperrl.store.jsonl import export_jsonl, import_jsonl
-from hyperrl.store.reader import EpisodeRow, list_episodes, read_trajectories
+from hyperrl.store.reader import EpisodeRow, list_episodes, read_tokenizers, read_trajectories
 from hyperrl.store.writer import TrajectoryWriter
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "export_jsonl",
     "import_jsonl",
     "list_episodes",
+    "read_tokenizers",
     "read_trajectories",
 ]

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from hyperrl.errors import StoreError, TrajectoryError
 from hyperrl.store.parts import Part, find_parts, open_part
-from hyperrl.store.schema import EPISODE, LISTED
+from hyperrl.store.schema import EPISODE, LISTED, TOKENIZER_KEY
 from hyperrl.trajectory import Trajectory, TruncationReason
 
-__all__ = ["EpisodeRow", "list_episodes", "read_part", "read_trajectories"]
+__all__ = ["EpisodeRow", "list_episodes", "read_part", "read_tokenizers", "read_trajectories"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,21 @@ def read_part(path: Path) -> Iterator[Trajectory]:
             except (pa.ArrowException, OSError, TypeError, ValueError, TrajectoryError) as error:
                 raise _damaged(path, error) from error
             yield from rows
+
+
+def read_tokenizers(directory: str | os.PathLike[str]) -> set[str]:
+    """Return the digests of the vocabularies that a store's token ids are of, as far as its parts say.
+
+    Raises:
+        StoreError: there is no store, or a part of it is damaged, not ours or of a newer version.
+    """
+    found: set[str] = set()
+    for part in find_parts(Path(directory)):
+        with open_part(Path(directory) / part.filename) as file:
+            digest = (file.schema_arrow.metadata or {}).get(TOKENIZER_KEY)
+        if digest is not None:
+            found.add(digest.decode())
+    return found
 
 
 def list_episodes(directory: str | os.PathLike[str]) -> list[EpisodeRow]:

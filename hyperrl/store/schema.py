@@ -27,12 +27,23 @@ from hyperrl.trajectory import (
     Turn,
 )
 
-__all__ = ["EPISODE", "LISTED", "SCHEMA_VERSION", "arrow_schema", "check_version", "leaf_paths"]
+__all__ = [
+    "EPISODE",
+    "LISTED",
+    "SCHEMA_VERSION",
+    "TOKENIZER_KEY",
+    "arrow_schema",
+    "check_version",
+    "leaf_paths",
+]
 
 SCHEMA_VERSION = 1
 """The newest layout that this version reads, and the one that it writes."""
 
 _VERSION_KEY = b"hyperrl.trajectories"
+TOKENIZER_KEY = b"hyperrl.tokenizer"
+"""Where a part says which vocabulary its token ids are of."""
+
 _INTEGER, _FLAG = Scalar(pa.int64()), Scalar(pa.bool_())
 _TEXT, _REAL = Text(), Real()
 
@@ -142,9 +153,12 @@ EPISODE = Struct(
 """A whole row."""
 
 
-def arrow_schema() -> pa.Schema:
-    """The schema of a part, its version in the metadata."""
-    return pa.schema(list(EPISODE.type), metadata={_VERSION_KEY: str(SCHEMA_VERSION)})
+def arrow_schema(tokenizer: str = "") -> pa.Schema:
+    """The schema of a part, its version in the metadata, and the digest of the ids' vocabulary if known."""
+    metadata = {_VERSION_KEY: str(SCHEMA_VERSION)}
+    if tokenizer:
+        metadata[TOKENIZER_KEY] = tokenizer
+    return pa.schema(list(EPISODE.type), metadata=metadata)
 
 
 def check_version(metadata: dict[bytes, bytes] | None, where: str) -> None:

@@ -30,13 +30,16 @@ class TrajectoryWriter:
 
     Args:
         directory: made if it is missing.
+        tokenizer: digest of the vocabulary that the token ids are of; parts say it to their readers
+            (:func:`hyperrl.store.read_tokenizers`). Empty where nobody knows.
 
     Raises:
         StoreError: the directory cannot be made.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, tokenizer: str = "") -> None:
         self.directory = Path(directory)
+        self._schema = arrow_schema(tokenizer)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -57,7 +60,7 @@ class TrajectoryWriter:
             leftover.unlink(missing_ok=True)
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
         try:
-            _write(trajectories, temporary)
+            _write(trajectories, temporary, self._schema)
             _sync(temporary)
             temporary.replace(path)
             _sync(self.directory)
@@ -68,8 +71,7 @@ class TrajectoryWriter:
         return path
 
 
-def _write(trajectories: Iterable[Trajectory], path: Path) -> None:
-    schema = arrow_schema()
+def _write(trajectories: Iterable[Trajectory], path: Path, schema: pa.Schema) -> None:
     leaves = dict(leaf_paths(EPISODE.type))
     real = [name for name, kind in leaves.items() if pa.types.is_floating(kind)]
     with pq.ParquetWriter(

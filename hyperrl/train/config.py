@@ -27,6 +27,7 @@ from hyperrl.train.config_types import (
     UserPath,
     Whole,
 )
+from hyperrl.train.sft_config import SftConfig
 
 __all__ = [
     "AlgorithmConfig",
@@ -212,23 +213,6 @@ class EvaluationConfig(Section):
     """Reward from which an episode counts as a success."""
 
 
-class SftConfig(Section):
-    """A supervised warm start on the environment's own gold answers (``hyperrl sft``)."""
-
-    examples: Count = 2048
-    """Gold conversations that are played first and then drawn from."""
-    steps: Count = 100
-    """Optimizer steps."""
-    batch_size: Count = 64
-    """Conversations an optimizer step."""
-    lr: Positive = 1e-3
-    """Learning rate, decayed to a tenth along a cosine."""
-    clip_norm: Positive = 1.0
-    """Largest gradient norm."""
-    start: UserPath = Path("models/start")
-    """Model directory that the warm start begins from; the result is written to ``model.path``."""
-
-
 class TrainConfig(Section):
     """A whole training run."""
 
@@ -255,7 +239,7 @@ class TrainConfig(Section):
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     """Held-out evaluation."""
     sft: SftConfig = Field(default_factory=SftConfig)
-    """The supervised warm start."""
+    """Supervised learning before the run."""
     iterations: Count = 10
     """Iterations: one batch of groups, its updates, one publication each."""
 

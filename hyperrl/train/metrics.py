@@ -248,7 +248,9 @@ _TABLE: tuple[Metric, ...] = (
     Metric("sft/grad_norm", "1", "last", "Norm of the gradient before clipping."),
     Metric("sft/lr", "1", "last", "Learning rate of the step."),
     Metric("sft/tokens", "tokens", "sum", "Action tokens of the step."),
+    Metric("sft/epoch", "epochs", "last", "Pass over the conversations that the step belongs to, from 0."),
     Metric("sft/skipped", "steps", "sum", "Steps left out because loss or gradient were not finite."),
+    Metric("sft/validation_loss", "nats", "last", "Mean cross entropy of the held-out action tokens."),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _TABLE}
@@ -313,9 +315,9 @@ def metrics_page() -> str:
         "has keep verl's spelling (`actor/...`, `critic/...`, `timing_s/...`), so that its dashboards fit;",
         "`actor` is the learner and `critic` holds statistics of rewards. `<...>` stands for any one word.",
         "*Over updates* says how the values of an iteration's updates become one. A number that is not",
-        "finite is written as `null`. `sft/...` are the numbers of a warm start, which leaves no",
-        "`metrics.jsonl`; `eval/...` are those of `hyperrl eval --json` and its `summary.json`. This page is",
-        "made by `python -m hyperrl.train.metrics > docs/metrics.md`.",
+        "finite is written as `null`. `sft/...` are the numbers of a step of `hyperrl sft`, which stand in",
+        "the new model's `sft-metrics.jsonl`; `eval/...` are those of `hyperrl eval --json` and its",
+        "`summary.json`. This page is made by `python -m hyperrl.train.metrics > docs/metrics.md`.",
         "",
         "| metric | unit | over updates | meaning |",
         "|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""A supervised warm start: cross entropy of gold actions, through the same batching and scoring."""
+"""Supervised learning: cross entropy of gold actions, through the same batching and scoring."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from hyperrl.train.optimization import Optimizer
 from hyperrl.train.scoring import compute_logprobs
 from hyperrl.trajectory import Trajectory
 
-__all__ = ["FINAL_LR_FRACTION", "run_sft"]
+__all__ = ["FINAL_LR_FRACTION", "count_steps", "run_sft"]
 
 FINAL_LR_FRACTION = 0.1
 """The learning rate falls to this share along a cosine."""
+
+_Conversation = list[Segment]
 
 
 def run_sft(
@@ -35,52 +37,105 @@ def run_sft(
 ) -> dict[str, float]:
     """Train a model to give the action tokens that our sampler did not draw (gold answers).
 
-    Every step takes ``batch_size`` conversations without replacement (all of them, if there are
-    fewer), in an order that only the seed decides, and gives every action token the same weight.
+    Every step takes ``batch_size`` conversations without replacement (those that are left, at the end of
+    an epoch), in an order that only the seed decides, and gives every action token the same weight.
 
     Args:
         model: a causal language model; changed in place, and left in evaluation mode.
-        trajectories: conversations with gold ``train`` turns.
-        config: steps, batch size and learning rate.
+        trajectories: conversations with gold ``train`` turns; a share of ``validation`` is held out.
+        config: epochs or steps, batch size and learning rate.
         seed: seed of the order.
         microbatch_tokens: padded tokens of one forward and backward pass.
-        on_step: called after each step with its index and metrics.
+        on_step: called after each step with the number of finished steps and its metrics; first with 0 and
+            the held-out loss, if there is one.
 
     Returns:
         Metrics of the last step (``sft/loss``, ``sft/grad_norm``, ``sft/lr``, ``sft/tokens``,
-        ``sft/skipped``).
+        ``sft/epoch``, ``sft/skipped``), and ``sft/validation_loss`` where conversations are held out.
 
     Raises:
-        DataError: there is no gold action token.
+        DataError: there is no gold action token, or nothing is left of the held-out conversations.
     """
-    conversations = [made for t in trajectories if (made := make_segments(t, learn="gold"))]
-    if not conversations:
+    found = [made for t in trajectories if (made := make_segments(t, learn="gold"))]
+    if not found:
         raise DataError(
             f"none of the {len(trajectories)} conversations has a gold action token to learn from; a gold"
             ' turn has use="train" and no behavior_logprobs'
         )
+    conversations, held_out = _split(found, config.validation, seed)
     model.eval()
+    tell = on_step or (lambda _step, _metrics: None)
+    metrics = _validate(model, held_out, microbatch_tokens)
+    if metrics:
+        tell(0, metrics)
     optimizer = Optimizer(model, OptimizerConfig(lr=config.lr, clip_norm=config.clip_norm))
-    metrics: dict[str, float] = {}
-    for index, chosen in enumerate(_draw(len(conversations), config, seed)):
+    steps = count_steps(len(found), config)
+    for finished, (epoch, chosen) in enumerate(_draw(len(conversations), steps, config.batch_size, seed), 1):
         segments = [segment for i in chosen for segment in conversations[i]]
-        lr = config.lr * _cosine(index / config.steps)
+        lr = config.lr * _cosine((finished - 1) / steps)
         metrics = _step(model, optimizer, segments, lr=lr, microbatch_tokens=microbatch_tokens)
-        if on_step is not None:
-            on_step(index, metrics)
+        metrics["sft/epoch"] = float(epoch)
+        if finished == steps or (config.validation_every and finished % config.validation_every == 0):
+            metrics |= _validate(model, held_out, microbatch_tokens)
+        tell(finished, metrics)
     return metrics
 
 
-def _draw(count: int, config: SftConfig, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the conversations of each step; every epoch has an order of its own."""
+def count_steps(conversations: int, config: SftConfig) -> int:
+    """Return how many optimizer steps a number of conversations takes, some of them held out."""
+    if not config.epochs:
+        return config.steps
+    learned = conversations - _count_held_out(conversations, config.validation)
+    return config.epochs * math.ceil(learned / config.batch_size)
+
+
+def _count_held_out(conversations: int, share: float) -> int:
+    return max(1, round(share * conversations)) if share else 0
+
+
+def _split(
+    conversations: list[_Conversation], share: float, seed: int
+) -> tuple[list[_Conversation], list[_Conversation]]:
+    """Return what is learned from, and what is held out: at least one, where a share is asked for."""
+    count = _count_held_out(len(conversations), share)
+    if count >= len(conversations):
+        raise DataError(
+            f"sft.validation {share:g} holds out {count} of {len(conversations)} conversations, and none is"
+            " left to learn from; give more conversations or a smaller share"
+        )
+    order = np.random.default_rng([seed, 1]).permutation(len(conversations))
+    held_out = set(order[:count].tolist())
+    return (
+        [one for i, one in enumerate(conversations) if i not in held_out],
+        [conversations[i] for i in sorted(held_out)],
+    )
+
+
+def _draw(count: int, steps: int, size: int, seed: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield epoch and conversations of each step; every epoch has an order of its own."""
     rng = np.random.default_rng(seed)
-    size = min(config.batch_size, count)
-    order = np.zeros(0, np.int64)
-    for _ in range(config.steps):
-        if len(order) < size:
-            order = rng.permutation(count)
-        yield order[:size]
+    order, epoch = np.zeros(0, np.int64), -1
+    for _ in range(steps):
+        if not len(order):
+            order, epoch = rng.permutation(count), epoch + 1
+        yield epoch, order[:size]
         order = order[size:]
+
+
+@torch.no_grad()
+def _validate(
+    model: nn.Module, conversations: Sequence[_Conversation], microbatch_tokens: int
+) -> dict[str, float]:
+    """Return the mean cross entropy of the action tokens of held-out conversations; nothing without any."""
+    if not conversations:
+        return {}
+    segments = [segment for one in conversations for segment in one]
+    tokens = make_loss_tokens(segments)
+    sums = [
+        float(compute_logprobs(model, micro).double().sum())
+        for micro in make_microbatches(segments, tokens, microbatch_tokens)
+    ]
+    return {"sft/validation_loss": -math.fsum(sums) / len(tokens)}
 
 
 def _cosine(progress: float) -> float:

@@ -31,14 +31,17 @@ class RunObserver:
         run: the run's folder.
         display: shows the progress.
         config: how many iterations and episodes there will be.
+        tokenizer: digest of the vocabulary that token ids are of.
     """
 
-    def __init__(self, run: RunDirectory, display: Display, config: TrainConfig) -> None:
+    def __init__(
+        self, run: RunDirectory, display: Display, config: TrainConfig, *, tokenizer: str = ""
+    ) -> None:
         self._run = run
         self._display = display
         self._iterations = config.iterations
         self._episodes = config.rollout.groups * config.rollout.group_size
-        self._writer = TrajectoryWriter(run.trajectories)
+        self._writer = TrajectoryWriter(run.trajectories, tokenizer=tokenizer)
         self._logger = MetricsLogger([JsonlTracker(run.metrics)])
         self._rewards: list[float] = []
         self._evaluations: list[tuple[int, Evaluation]] = []

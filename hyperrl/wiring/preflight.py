@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperrl.agents.base import load_program
-from hyperrl.agents.rendering import Renderer, load_renderer
+from hyperrl.agents.rendering import Renderer, TemplateRenderer, load_renderer
 from hyperrl.agents.scorers import load_scorer
 from hyperrl.envs.core import TextEnv
 from hyperrl.envs.registration import load_entry_points, make_env
@@ -35,7 +35,7 @@ class Playable:
         tasks: size of the split.
     """
 
-    renderer: Renderer
+    renderer: TemplateRenderer
     model: ModelInfo
     tasks: int
 
@@ -50,7 +50,7 @@ class Checked:
         held_out_tasks: size of the held-out split.
     """
 
-    renderer: Renderer
+    renderer: TemplateRenderer
     train_tasks: int
     held_out_tasks: int
 

@@ -81,7 +81,8 @@ def roll_out(config: TrainConfig, display: Display, *, out: Path | None) -> list
         finally:
             if out is not None and ended:
                 order = sorted(ended, key=lambda t: (t.group_id, t.sample_index))
-                TrajectoryWriter(out).write_part(order, iteration=0)
+                digest = checked.renderer.tokenizer.vocabulary_digest
+                TrajectoryWriter(out, tokenizer=digest).write_part(order, iteration=0)
 
 
 @contextmanager

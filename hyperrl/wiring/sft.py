@@ -1,4 +1,4 @@
-"""The supervised warm start: from a model directory and gold answers to a model that starts well."""
+"""The supervised warm start: from a model directory and conversations to a model that starts well."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from hyperrl.sampling import SamplingParams
 from hyperrl.train.config import TrainConfig
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
 from hyperrl.train.models import load_model, save_model
-from hyperrl.train.sft import run_sft
+from hyperrl.train.sft import count_steps, run_sft
 from hyperrl.trajectory import Trajectory
 from hyperrl.wiring.display import Display
+from hyperrl.wiring.distillation import read_episodes
 from hyperrl.wiring.gold import as_gold, make_gold_sampler
+from hyperrl.wiring.lessons import Lessons, read_lessons
 from hyperrl.wiring.player import Player
 from hyperrl.wiring.preflight import Playable, check_playable, check_trainable
 from hyperrl.wiring.rollout_thread import RolloutThread
 from hyperrl.wiring.run_directory import refuse_existing
+from hyperrl.wiring.sft_record import SftRecord
 from hyperrl.wiring.task_order import TaskOrder, derive_seed
 
 __all__ = ["play_gold", "run_warm_start"]
 
 
 def run_warm_start(config: TrainConfig, display: Display) -> Path:
-    """Train ``sft.start`` on gold answers of the training split and write ``model.path``.
+    """Train ``sft.start`` on ``sft.data``, ``sft.from_store`` or gold answers, and write ``model.path``.
+
+    Beside the weights lie ``sft-metrics.jsonl`` and ``sft-summary.json``.
 
     Raises:
         ConfigError, DataError, ModelError, RunDirectoryError: before anything starts.
@@ -34,26 +39,48 @@ def run_warm_start(config: TrainConfig, display: Display) -> Path:
     """
     check_trainable(config)
     refuse_existing(config.model.path, overwrite=config.run.overwrite, how="--set run.overwrite=true")
-    checked = check_playable(config, model=config.sft.start, split=config.env.train_split)
     set_threads(config.model.threads)
+    device = resolve_device(config.model.device)
+    lessons = _gather(config, display)
+    display.note(f"learning from {lessons.describe()}")
     model = load_model(
         config.sft.start,
         dtype=resolve_dtype(config.model.dtype),
-        device=resolve_device(config.model.device),
+        device=device,
         attention=config.model.attention,
     )
-    conversations = play_gold(config, checked, display)
-    display.start("supervised warm start", config.sft.steps)
-    run_sft(
-        model,
-        conversations,
-        config.sft,
-        seed=config.run.seed,
-        microbatch_tokens=config.algorithm.microbatch_tokens,
-        on_step=lambda _step, metrics: display.advance(1, f"loss {metrics['sft/loss']:.3f}"),
+    config.model.path.parent.mkdir(parents=True, exist_ok=True)
+    with SftRecord(config.model.path, display) as record:
+        display.start("supervised learning", count_steps(len(lessons.trajectories), config.sft))
+        run_sft(
+            model,
+            lessons.trajectories,
+            config.sft,
+            seed=config.run.seed,
+            microbatch_tokens=config.algorithm.microbatch_tokens,
+            on_step=record.on_step,
+        )
+        display.stop()
+        path = save_model(model, config.model.path, tokenizer_from=config.sft.start)
+        record.finish(
+            {
+                "source": lessons.source,
+                "conversations": len(lessons.trajectories),
+                "left_out": dict(lessons.left_out),
+            }
+        )
+    return path
+
+
+def _gather(config: TrainConfig, display: Display) -> Lessons:
+    if config.sft.data is not None:
+        return read_lessons(config, display)
+    if config.sft.from_store is not None:
+        return read_episodes(config)
+    checked = check_playable(config, model=config.sft.start, split=config.env.train_split)
+    return Lessons(
+        source=f"gold answers of {config.env.id}", trajectories=play_gold(config, checked, display)
     )
-    display.stop()
-    return save_model(model, config.model.path, tokenizer_from=config.sft.start)
 
 
 def play_gold(config: TrainConfig, checked: Playable, display: Display) -> list[Trajectory]:

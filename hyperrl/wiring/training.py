@@ -54,7 +54,7 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
         sampler = make_sampler(config)
         player = stack.enter_context(open_player(config, sampler, checked.renderer))
         run.write_config(dump_config(config))
-        observer = RunObserver(run, display, config)
+        observer = RunObserver(run, display, config, tokenizer=checked.renderer.tokenizer.vocabulary_digest)
         stack.callback(observer.close)
         parts = TrainerParts(
             source=EnvSource(

@@ -11,6 +11,8 @@ way where they could make a control string together with what a template writes 
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,6 +105,13 @@ class SafeTokenizer:
         """
         spec, config = read_tokenizer(model_dir)
         return cls(spec, config, source=str(model_dir))
+
+    @functools.cached_property
+    def vocabulary_digest(self) -> str:
+        """SHA-256 of which text has which id: token ids mean the same to tokenizers of one digest."""
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        lines = sorted(f"{token_id}\t{text}\n" for text, token_id in vocabulary.items())
+        return hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
     def escape(self, text: str) -> str:
         """Return untrusted text in the form that templates may insert.

@@ -13,12 +13,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from hyperrl.agents.rendering.bridge import Bridge, Pattern
 from hyperrl.agents.rendering.dialect import Dialect
-from hyperrl.agents.rendering.encoder import SafeTokenizer
+from hyperrl.agents.rendering.encoder import ESCAPE, SafeTokenizer
 from hyperrl.agents.rendering.messages import prepare_messages, prepare_tools
 from hyperrl.agents.rendering.model_files import read_chat_template, read_eos_ids, read_tokenizer
 from hyperrl.agents.rendering.parser import ParsedAction, parse_action
 from hyperrl.agents.rendering.template import ChatTemplate
-from hyperrl.errors import SamplingError
+from hyperrl.envs.messages import visible_text
+from hyperrl.errors import SamplingError, TemplateError
 from hyperrl.sampling import Message, ToolSchema
 
 __all__ = ["Renderer", "TemplateRenderer", "load_renderer"]
@@ -131,12 +132,62 @@ class TemplateRenderer:
         return self._bridge.refused
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
+        return self.tokenizer.encode_rendered(self._template.render(*self._prepare(messages, tools)))
+
+    def action(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
+        """Return the ids that a policy would have sampled to say the last of these messages.
+
+        They are what the template writes behind the prompt of the others, its stop token included: the
+        boundary comes from rendering the conversation with and without the message, never from looking
+        for text in it. Each part of the message (content, reasoning, calls) must stand there.
+
+        Args:
+            messages: a conversation that ends with an assistant message.
+            tools: the tools that it was had with.
+
+        Raises:
+            SamplingError: a message that cannot be shown to a policy, or the last is no assistant message.
+            ToolDefinitionError: a tool that cannot be shown.
+            TemplateError: the template refuses the conversation, writes the message otherwise than it opens
+                one, does not end it with a stop token, or leaves a part of it out.
+        """
+        prepared, schemas = self._prepare(messages, tools)
+        if not prepared or prepared[-1]["role"] != "assistant":
+            raise SamplingError("the last message must be the assistant's: it is what a policy would say")
+        prompt = self._template.render(prepared[:-1], schemas)
+        whole = self._template.render(prepared, schemas, add_generation_prompt=False)
+        if not whole.startswith(prompt):
+            raise TemplateError(
+                f"{self._template.origin}: the template opens an answer with {prompt[-40:]!r}, but writes"
+                f" this one otherwise: {whole[-80:]!r}"
+            )
+        ids = self.tokenizer.encode_rendered(whole[len(prompt) :])
+        end = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
+        if end is None:
+            raise TemplateError(f"{self._template.origin}: no stop token ends the answer {whole[-80:]!r}")
+        action_ids = ids[: end + 1]
+        self._check_said(prepared[-1], self.decode(action_ids))
+        return action_ids
+
+    def _prepare(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         prepared = prepare_messages(messages, self.tokenizer.escape)
         schemas = prepare_tools(tools, self.tokenizer.escape)
         if any(message["role"] == "tool" for message in prepared):
             self.prove(("tool",))  # some templates leave tool messages out without a word
-        prepared, schemas = self._dialect.write(prepared, schemas)
-        return self.tokenizer.encode_rendered(self._template.render(prepared, schemas))
+        return self._dialect.write(prepared, schemas)
+
+    def _check_said(self, message: Mapping[str, Any], text: str) -> None:
+        """Refuse an action in which a part of its message is missing; white space does not count."""
+        calls = [call["function"]["name"] for call in message.get("tool_calls") or ()]
+        parts = [visible_text(message["content"]), message.get("reasoning_content", ""), *calls]
+        said = "".join(text.split())
+        for part in parts:
+            if "".join(part.replace(ESCAPE, "").split()) not in said:
+                raise TemplateError(
+                    f"{self._template.origin}: the template leaves {part[:60]!r} out of an answer"
+                )
 
     def bridge(self, action_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
         prepared = prepare_messages(new_messages, self.tokenizer.escape)

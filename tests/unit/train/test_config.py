@@ -100,7 +100,19 @@ evaluation.top_p
 evaluation.top_k
 evaluation.max_tokens
 evaluation.success
+sft.data
+sft.messages_key
+sft.tools_key
+sft.enable_thinking_key
+sft.history
+sft.from_store
+sft.select
+sft.min_reward
+sft.max_length
+sft.validation
+sft.validation_every
 sft.examples
+sft.epochs
 sft.steps
 sft.batch_size
 sft.lr
@@ -200,6 +212,8 @@ def test_every_problem_is_named_at_once():
         ({"optimizer": {"beta1": 1.0}}, "less than 1"),
         ({"run": 5}, "expected a section"),
         ({"run": {"name": 7}}, "quotes"),
+        ({"sft": {"data": "a.jsonl", "from_store": "b"}}, "one after the other"),
+        ({"sft": {"validation": 1.0}}, "less than 1"),
         ({"run.seed": 3}, r"nest it: 'run: \{seed: \.\.\.\}'"),
     ],
 )
