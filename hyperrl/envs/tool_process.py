@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class _Worker:
             start_new_session=True,
         )
         theirs.close()
+        self.used = False
 
     @property
     def alive(self) -> bool:
@@ -78,6 +80,7 @@ class _Worker:
             _OverrunError: it took too long; the worker is still busy with it.
             _WorkerGoneError: the process ended, or could not load the module.
         """
+        self.used = True
         try:
             self._connection.send_bytes(job)
             if not self._connection.poll(_START_LIMIT_S):
@@ -100,6 +103,43 @@ class _Worker:
         self._connection.close()
 
 
+class _Turns:
+    """At most ``size`` threads inside, in the order in which they came: a semaphore lets others pass."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._waiting: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        try:
+            turn.acquire()
+        except BaseException:
+            self._withdraw(turn)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._free += 1
+
+    def _withdraw(self, turn: threading.Lock) -> None:
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+                return
+        self.__exit__()
+
+
 class WorkerPool:
     """Worker processes that are started when needed and kept; a job that overruns takes its worker with it.
 
@@ -107,11 +147,15 @@ class WorkerPool:
         threads: as many threads as there may be workers, for callers that must not block.
     """
 
-    def __init__(self, what: str, size: int) -> None:
-        """Make a pool that runs at most ``size`` jobs at once; ``what`` names a job in messages."""
+    def __init__(self, what: str, size: int, first_job: bytes | None = None) -> None:
+        """Make a pool that runs at most ``size`` jobs at once; ``what`` names a job in messages.
+
+        A new worker does ``first_job`` before any other, on no job's time: to load what jobs need.
+        """
         self._what = what
+        self._first_job = first_job
         self.threads = ThreadPoolExecutor(size, thread_name_prefix="hyperrl-worker")
-        self._slots = threading.BoundedSemaphore(size)
+        self._slots = _Turns(size)
         self._idle: list[_Worker] = []
         self._lock = threading.Lock()
 
@@ -126,6 +170,8 @@ class WorkerPool:
 
     def _call(self, worker: _Worker, job: bytes, timeout_s: float) -> tuple[str, str]:
         try:
+            if self._first_job is not None and not worker.used:
+                worker.call(self._first_job, _START_LIMIT_S)
             reply = worker.call(job, timeout_s)
         except _OverrunError:
             worker.kill()
@@ -161,11 +207,11 @@ _pools: dict[str, WorkerPool] = {}
 _making = threading.Lock()
 
 
-def shared_pool(what: str, size: int) -> WorkerPool:
-    """Return this process's pool of that name, made with ``size`` if there is none yet."""
+def shared_pool(what: str, size: int, first_job: bytes | None = None) -> WorkerPool:
+    """Return this process's pool of that name; if there is none yet, make it as :class:`WorkerPool` does."""
     with _making:
         if what not in _pools:
-            _pools[what] = WorkerPool(what, size)
+            _pools[what] = WorkerPool(what, size, first_job)
             atexit.register(_pools[what].close)
         return _pools[what]
 

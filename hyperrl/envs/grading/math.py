@@ -64,8 +64,8 @@ def grade_math(
         response: the whole text of the policy; reasoning in ``<think>`` never counts.
         gold: the right answer alone, without any mark.
         style: where the answer stands in ``response``.
-        deadline_s: seconds that math-verify may take, not counting the wait for a free worker and, once
-            per worker, the second that it takes to start.
+        deadline_s: seconds that math-verify may take, not counting the wait for a free worker (callers
+            are served in order) and, once per worker, the seconds that it takes to start.
         policy: choices about percent signs, order and tolerance of what is compared exactly.
         explain: also say how both sides were read, where math-verify was not asked.
 
@@ -169,7 +169,8 @@ def _job(answer: str, gold: str) -> bytes:
 
 
 def _pool() -> WorkerPool:
-    return shared_pool("the grader", min(_MOST_WORKERS, os.cpu_count() or 1))
+    size = min(_MOST_WORKERS, os.cpu_count() or 1)
+    return shared_pool("the grader", size, first_job=_job("x + 1", "\\frac{x}{2}"))
 
 
 @lru_cache(maxsize=1)

@@ -19,6 +19,7 @@ _MAX_FACTORIAL = 1_000
 
 _POWER = re.compile(r"\^|\*\*")
 _FACTORIAL = re.compile(r"(\d*)\s*!(?!=)")
+_CHOSEN_FROM = re.compile(r"\\[dt]?binom\s*\{?\s*(\d{5,})")
 _OPERAND = re.compile(r"\s*[-+]?(?:\d[\d.]*|\\?[A-Za-z]+)?")
 _NUMERIC_COMMANDS = re.compile(r"\\(?:[dt]?frac|cdot|times|left|right|sqrt|div|[,;:! ])")
 _NUMERIC = re.compile(r"[\d\s+\-*/^{}()\[\]!.,×÷−]*\d[\d\s+\-*/^{}()\[\]!.,×÷−]*")
@@ -28,8 +29,9 @@ _OPEN, _CLOSE = "{([", "})]"
 def why_too_large(text: str) -> str | None:
     """Return why ``text`` must not be computed, or ``None`` if nothing in it looks too large.
 
-    Refused are long texts, deep nesting, large numeric exponents (so towers of powers too), and
-    factorials of large numbers and of factorials. Letters in an exponent are no reason.
+    Refused are long texts, deep nesting, large numeric exponents (so towers of powers too), factorials
+    of large numbers and of factorials, and binomials of large numbers. Letters in an exponent are no
+    reason.
     """
     if len(text) > MAX_MATH_CHARS:
         return f"{len(text):,} characters, at most {MAX_MATH_CHARS} are computed"
@@ -39,6 +41,8 @@ def why_too_large(text: str) -> str | None:
     for exponent in _exponents(text, pairs):
         if _exceeds(exponent, _MAX_EXPONENT):
             return f"the exponent {exponent[:40]!r}, at most {_MAX_EXPONENT:,} is computed"
+    if (chosen := _CHOSEN_FROM.search(text)) is not None:
+        return f"a choice out of {chosen[1][:40]}, at most out of 9,999 is computed"
     for operand in _factorial_operands(text, pairs):
         if _exceeds(operand, _MAX_FACTORIAL):
             return f"the factorial of {operand[:40]!r}, at most {_MAX_FACTORIAL:,} is computed"

@@ -16,9 +16,14 @@ MAX_ANSWER_CHARS = 400
 """A longer answer line is refused unread."""
 
 _TAGGED = re.compile(r"<answer>([^<]*)</answer>")
+_BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
+_FENCE = re.compile(r"\n\s*```\s*$")
+_TIMES = re.compile(r"(?<=[\d)])\s*[xX]\s*(?=[\d(])")
 _LABEL = re.compile(r"^(?:final )?answer\s*:\s*", re.IGNORECASE)
 _COMMANDS = (("\\times", "*"), ("\\cdot", "*"), ("\\div", "/"), ("\\left", ""), ("\\right", ""))
-_SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "∗": "*", "÷": "/", "∕": "/", "−": "-", "–": "-"})
+_SIGNS = str.maketrans(
+    {"×": "*", "·": "*", "⋅": "*", "∗": "*", "•": "*", "÷": "/", "∕": "/", "−": "-", "–": "-", "—": "-"}
+)
 _ARITHMETIC = re.compile(r"[0-9+\-*/%^().,= ]+")
 
 
@@ -44,8 +49,8 @@ def judge(
 ) -> Judgement:
     """Judge an answer; never raises.
 
-    The expression is what the last ``<answer>...</answer>`` holds or, without one, the last line that
-    is not blank. Behind an expression ``= N`` may stand, if ``N`` is its value.
+    The expression is what the last ``<answer>...</answer>`` or else the last ``\\boxed{...}`` holds or,
+    without one, the last line that is not blank. Behind an expression ``= N`` may stand, if ``N`` is its value.
 
     Args:
         answer: the text of the last action, without reasoning.
@@ -67,14 +72,15 @@ def judge(
 
 
 def _answer_line(answer: str) -> str:
-    tagged: list[str] = _TAGGED.findall(answer)
-    line = (tagged[-1] if tagged else answer.strip().rpartition("\n")[2]).strip()
+    marked: list[str] = _TAGGED.findall(answer) or _BOXED.findall(answer)
+    line = marked[-1] if marked else _FENCE.sub("", answer.strip()).rpartition("\n")[2]
+    line = line.strip().strip("*_`$ ")
     if len(line) > MAX_ANSWER_CHARS:
         raise ExpressionError(f"the answer line has {len(line)} characters; at most {MAX_ANSWER_CHARS} count")
     line = unicodedata.normalize("NFKC", _LABEL.sub("", line)).translate(_SIGNS)
     for command, sign in _COMMANDS:
         line = line.replace(command, sign)
-    line = " ".join(line.strip().strip("`$").split())
+    line = _TIMES.sub("*", " ".join(line.strip().strip("`$").split()))
     if not _ARITHMETIC.fullmatch(line):
         raise ExpressionError(f"{line!r} is not arithmetic alone")
     return line

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,23 @@ def test_long_results_are_shortened_on_the_way(no_workers):
 def test_one_hanging_call_does_not_hold_up_the_others(no_workers):
     outcome = step(Hanging(), "sleep", "raise")
     assert [record.status for record in outcome.tool_records] == ["timeout", "error"]
+
+
+def test_who_waits_for_a_worker_is_served_in_order():
+    turns, order = tool_process._Turns(1), []
+
+    def wait(name):
+        with turns:
+            order.append(name)
+
+    with ThreadPoolExecutor(3) as threads:
+        with turns:
+            for count, name in enumerate("abc", start=1):
+                threads.submit(wait, name)
+                while len(turns._waiting) < count:
+                    time.sleep(0.001)
+        wait("late")
+    assert order == ["a", "b", "c", "late"]
 
 
 def test_bad_arguments_need_no_process(no_workers):

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperrl.envs import Unscored, reward
-from hyperrl.envs.grading import agrade_math, grade_math
+from hyperrl.envs.grading import AnswerPolicy, agrade_math, grade_math
 from hyperrl.envs.grading.math_limits import why_too_large
 from hyperrl.errors import ConfigError
 
@@ -134,6 +134,7 @@ def test_several_formulas_are_no_answer(answer):
         ("((9!)!)!", "factorial"),
         ("(10^9)!x", "factorial"),
         ("9!!!", "factorial"),
+        ("\\binom{1000000000}{500000000}", "choice out of 1000000000"),
         ("\\frac{1}{" * 500 + "2" + "}" * 500, "5,001 characters"),
         ("(" * 60 + "x" + ")" * 60, "nested 60 deep"),
         ("9" * 1_000_000, "1,000,000 characters"),
@@ -209,6 +210,14 @@ def test_a_hanging_worker_is_killed_and_replaced_and_the_answer_is_unscored():
     assert "did not finish within 0.3 s" in str(found.reason)
     assert verdict("x+1", "1+x").equal
     assert len(grader_processes(os.getpid())) <= (os.cpu_count() or 1)
+
+
+def test_a_new_worker_loads_on_nobodys_time():
+    for pid in grader_processes(os.getpid()):
+        os.kill(pid, signal.SIGKILL)
+    while grader_processes(os.getpid()):
+        time.sleep(0.01)
+    assert grade_math(boxed("x+7"), "7+x", deadline_s=1.0).equal  # loading math-verify takes longer
 
 
 def test_an_unscored_answer_leaves_a_reward_unscored():
@@ -304,6 +313,14 @@ def command_lines() -> list[bytes]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
     return found
+
+
+def test_policy_and_explanation_are_those_of_answers():
+    loose = AnswerPolicy(ordered_lists=False)
+    found = grade_math(boxed("2, 1"), "1, 2", policy=loose, explain=True)
+    assert found.equal
+    assert "order of lists does not count" in found.explanation
+    assert not grade_math(boxed("2, 1"), "1, 2").equal
 
 
 def test_no_answer_and_reasoning():

@@ -56,6 +56,10 @@ def success(count, episodes=120, **kwargs):
         "94.0 * 4 - 61 - 6",
         "First 94*4 = 376, then I subtract.\n\n94*4 - 61 - 6\n",
         "Answer: 94*4 - 61 - 6",
+        "**94*4 - 61 - 6**",
+        "So it is \\boxed{94 \\times 4 - 61 - 6}.",
+        "```\n94*4 - 61 - 6\n```",
+        "94 x 4 - 61 - 6",
         "I think <answer>94*4 - 61</answer>, no, <answer> 94*4 - 61 - 6 </answer> it is.",
     ],
 )
