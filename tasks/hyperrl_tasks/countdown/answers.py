@@ -47,10 +47,11 @@ class Judgement:
 def judge(
     answer: str, *, numbers: Sequence[int], target: int, operators: Collection[str], use_all: bool
 ) -> Judgement:
-    """Judge an answer; never raises.
+    r"""Judge an answer; never raises.
 
-    The expression is what the last ``<answer>...</answer>`` or else the last ``\\boxed{...}`` holds or,
-    without one, the last line that is not blank. Behind an expression ``= N`` may stand, if ``N`` is its value.
+    The expression is what the last ``<answer>...</answer>`` or else the last ``\boxed{...}`` holds or,
+    without one, the last line that is not blank. Behind an expression ``= N`` may stand, if ``N`` is its
+    value.
 
     Args:
         answer: the text of the last action, without reasoning.
