@@ -88,6 +88,7 @@ def test_the_estimate_of_the_kl_follows_its_place():
         ({"correction": {"mode": "truncate"}, "old_logprobs": "behavior"}, "count the mismatch twice"),
         ({"correction": {"mode": "mask", "floor": 3.0}}, "floor is above"),
         ({"advantage": "gae", "critic": False}, "needs a critic's values"),
+        ({"kl": {"coef": -0.001}}, "greater than or equal to 0"),
         ({"dual_clip": 0.9}, "must be above 1"),
         ({"name": "grpoo"}, "grpo"),
     ],
