@@ -4,12 +4,13 @@
 
 The work: 32 tasks (sort six digits), 8 episodes each, two optimizer steps, on the quickstart model (Qwen3,
 0.66 million parameters, float32, eager attention, one thread). Every group has unequal rewards, so that
-nothing can be left out. Contestants, with the same number of passes over the model and equal microbatches:
+nothing can be left out. Contestants, with the same tokens in microbatches of the same size:
 
 - *learner*: the 256 episodes are given, the same token ids to both. hyperrl: from trajectories to masks and
-  microbatches, advantages, scoring of all tokens with the gate, two updates. TRL: padding, old logprobs,
-  advantages, two updates, in its own loop (``GRPOTrainer.train`` with ``rollout_func``); its time for asking
-  for, decoding and rewarding the completions is taken off.
+  microbatches, advantages, logprobs of all tokens with the gate, two updates; the first half is scored by the
+  pass that learns from it, so that one forward pass of four is saved. TRL: padding, old logprobs of all
+  tokens, advantages, two updates, in its own loop (``GRPOTrainer.train`` with ``rollout_func``); its time for
+  asking for, decoding and rewarding the completions is taken off.
 - *step*: with sampling. hyperrl: the environment's episodes over the in-process sampler, then as above, then
   publication of the new weights. TRL: generation with transformers, its reward function (the same), then as
   above; its loop has nothing to publish, and neither side stores trajectories.

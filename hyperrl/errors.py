@@ -21,6 +21,7 @@
     ├── EndpointError           an HTTP endpoint refused, failed or answered with something unreadable
     ├── PublicationError        a policy version could not be made live
     ├── InvariantError          a rule that training promises to keep was broken
+    ├── NonFiniteError          too many updates in a row had a loss or gradient that was not finite
     ├── RunDirectoryError       an output directory cannot be used
     └── RolloutError            episodes could not be played
 """
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = [
     "ConfigError",
@@ -41,6 +42,7 @@ __all__ = [
     "InvariantError",
     "MissingExtraError",
     "ModelError",
+    "NonFiniteError",
     "PublicationError",
     "RewardDefinitionError",
     "RolloutError",
@@ -164,6 +166,19 @@ class PublicationError(HyperrlError):
 
 class InvariantError(HyperrlError):
     """A rule that training promises to keep was broken; the run stops rather than learn from it."""
+
+
+class NonFiniteError(HyperrlError):
+    """Too many updates in a row were left out because loss or gradient were not finite.
+
+    Attributes:
+        evidence: plain data about each of them: loss, gradient norm, weights and episodes at fault. A run
+            keeps it as ``nonfinite.json``.
+    """
+
+    def __init__(self, message: str, *, evidence: tuple[dict[str, Any], ...] = ()) -> None:
+        self.evidence = evidence
+        super().__init__(message)
 
 
 class RunDirectoryError(HyperrlError):

@@ -210,6 +210,14 @@ class AlgorithmConfig(Section):
         return self.needs_critic or self.kl.place == "reward"
 
     @property
+    def learns_from_tokens_alone(self) -> bool:
+        """Whether a pass can learn from a minibatch before the rest of the batch has been scored."""
+        recomputes = self.old_logprobs == "recompute"
+        return (
+            recomputes and not self.needs_scores and self.kl.place == "none" and self.correction.mode == "off"
+        )
+
+    @property
     def learns_without_advantage(self) -> bool:
         """Whether tokens whose advantage is 0 have a gradient all the same."""
         return self.kl.place == "loss" or self.entropy_coef > 0

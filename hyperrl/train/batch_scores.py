@@ -21,7 +21,7 @@ from hyperrl.train.estimation import estimate_advantages, with_advantages
 from hyperrl.train.kl import compute_kl
 from hyperrl.train.scoring import Score, score_microbatch
 
-__all__ = ["BatchScores", "correct_mismatch", "estimate_from_scores", "score_minibatch"]
+__all__ = ["BatchScores", "correct_mismatch", "estimate_from_scores", "in_token_order", "score_minibatch"]
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +49,11 @@ class BatchScores:
 
 def score_minibatch(model: nn.Module, minibatch: Minibatch) -> Score:
     """Return logprobs and entropies, [N] each, in the order of the minibatch's tokens."""
-    scores = [score_microbatch(model, micro) for micro in minibatch.microbatches]
+    return in_token_order(minibatch, [score_microbatch(model, micro) for micro in minibatch.microbatches])
+
+
+def in_token_order(minibatch: Minibatch, scores: Sequence[Score]) -> Score:
+    """Return the scores of a minibatch's microbatches, [n] each, as [N] in the order of its tokens."""
     order = torch.from_numpy(np.concatenate([micro.tokens for micro in minibatch.microbatches]))
     logprobs, entropy = (torch.cat(column) for column in zip(*scores, strict=True))
     place = torch.argsort(order.to(logprobs.device))

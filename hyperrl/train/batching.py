@@ -129,6 +129,24 @@ class Microbatch:
         """Tokens that the model computes, padding included."""
         return self.input_ids.size
 
+    def rows(self) -> list[Microbatch]:
+        """Return each segment as a microbatch of its own."""
+        width = self.input_ids.shape[1]
+        own = [np.flatnonzero(self.sequence == row) for row in range(len(self.input_ids))]
+        return [
+            Microbatch(
+                input_ids=self.input_ids[
+                    row : row + 1, : int(self.predictors[chosen].max()) - row * width + 1
+                ],
+                tokens=self.tokens[chosen],
+                predictors=self.predictors[chosen] - row * width,
+                sequence=np.zeros(len(chosen), np.int64),
+                targets=self.targets[chosen],
+                temperature=self.temperature[chosen],
+            )
+            for row, chosen in enumerate(own)
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Minibatch:

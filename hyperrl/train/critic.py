@@ -9,6 +9,7 @@ targets are compared in float32 or wider.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hyperrl.train.batching import Minibatch, TrainBatch
+from hyperrl.train.batching import Microbatch, Minibatch, TrainBatch
 from hyperrl.train.config import CriticConfig, OptimizerConfig
 from hyperrl.train.losses import token_weights
 from hyperrl.train.metrics import summarise
@@ -131,18 +132,11 @@ class ValueLearner:
         returns = minibatch.returns
         if returns is None or not len(returns):
             return {}
-        weights = token_weights(minibatch.tokens.trajectory, "token_mean")
         losses, clipped, new = [], 0, np.zeros(len(returns))
         for micro in minibatch.microbatches:
-            found = self._forward(micro.input_ids, micro.predictors)
-            new[micro.tokens] = found.detach().to("cpu", torch.float64).numpy()
-            target, old, weight = (
-                torch.from_numpy(array[micro.tokens]).to(found) for array in (returns, values, weights)
-            )
-            token_losses, held = compute_value_loss(found, target, old, clip=self.config.clip)
-            loss = (weight * token_losses).sum()
-            torch.autograd.backward(loss)
-            losses.append(loss.detach())
+            loss, found, held = self._accumulate(minibatch, values, micro)
+            new[micro.tokens] = found.to("cpu", torch.float64).numpy()
+            losses.append(loss)
             clipped += int(held.sum())
         total = float(torch.stack(losses).sum())
         result = self._optimizer.step(total)
@@ -157,6 +151,28 @@ class ValueLearner:
             **summarise("critic/values", new.tolist()),
             **summarise("critic/returns", returns.tolist()),
         }
+
+    def probe(self, minibatch: Minibatch, values: Floats, micro: Microbatch) -> float:
+        """Return the norm of a microbatch's gradient, NaN where its loss is not finite; change nothing."""
+        loss, _, _ = self._accumulate(minibatch, values, micro)
+        norm = float(self._optimizer.gradient_norm()) if bool(loss.isfinite()) else math.nan
+        self._optimizer.clear()
+        return norm
+
+    def _accumulate(
+        self, minibatch: Minibatch, values: Floats, micro: Microbatch
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Add a microbatch's gradient; return its loss, its values and where clipping held them."""
+        returns = np.zeros(0) if minibatch.returns is None else minibatch.returns
+        weights = token_weights(minibatch.tokens.trajectory, "token_mean")
+        found = self._forward(micro.input_ids, micro.predictors)
+        target, old, weight = (
+            torch.from_numpy(array[micro.tokens]).to(found) for array in (returns, values, weights)
+        )
+        token_losses, held = compute_value_loss(found, target, old, clip=self.config.clip)
+        loss = (weight * token_losses).sum()
+        torch.autograd.backward(loss)
+        return loss.detach(), found.detach(), held
 
     def _values(self, minibatch: Minibatch) -> Floats:
         values = np.zeros(len(minibatch.tokens))

@@ -11,6 +11,7 @@ from hyperrl.errors import ConfigError, nearest
 
 __all__ = [
     "DTYPES",
+    "has_fused_optimizers",
     "memory_exhausted",
     "peak_memory_bytes",
     "process_group_backend",
@@ -82,6 +83,11 @@ def resolve_dtype(name: str) -> torch.dtype:
 def process_group_backend(device: torch.device) -> str:
     """Return the name of the collective library for tensors on ``device``."""
     return _BACKENDS[device.type]
+
+
+def has_fused_optimizers(device: torch.device) -> bool:
+    """Whether PyTorch's own optimizers have one kernel for the whole update on ``device``."""
+    return device.type in ("cpu", "cuda")
 
 
 def set_threads(count: int) -> None:

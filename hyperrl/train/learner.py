@@ -9,9 +9,10 @@ are finite.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,24 +21,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hyperrl.errors import InvariantError
+from hyperrl.sampling import EpisodeKey
 from hyperrl.train.algorithm_config import AlgorithmConfig
 from hyperrl.train.batch_checks import check_batch, check_first_ratio, check_parts
 from hyperrl.train.batch_scores import (
     BatchScores,
     correct_mismatch,
     estimate_from_scores,
+    in_token_order,
     score_minibatch,
 )
 from hyperrl.train.batching import Microbatch, Minibatch, TrainBatch
 from hyperrl.train.config import OptimizerConfig
 from hyperrl.train.consistency import ConsistencyGate
-from hyperrl.train.kl import compute_kl, estimate_drift
-from hyperrl.train.losses import LOG_RATIO_LIMIT, LOSSES, LossInput, compute_token_losses
 from hyperrl.train.metrics import reduce_metrics, summarise
+from hyperrl.train.nonfinite import SkippedUpdate, SkipWatch, find_culprits, unsound_weights
 from hyperrl.train.optimization import Optimizer
-from hyperrl.train.scoring import compute_logprobs, compute_score
+from hyperrl.train.policy_pass import PassSums, PolicyUpdate, run_pass
+from hyperrl.train.scoring import Score, score_microbatch
 
-__all__ = ["Auxiliary", "Critic", "Learner", "PolicyUpdate"]
+__all__ = ["Auxiliary", "Critic", "Learner"]
 
 Floats = NDArray[np.float64]
 
@@ -53,24 +56,51 @@ class Critic(Protocol):
         """Make one update towards ``minibatch.returns``; ``values`` are those of ``score``."""
         ...
 
+    def probe(self, minibatch: Minibatch, values: Floats, micro: Microbatch) -> float:
+        """Return the norm of a microbatch's gradient, NaN where its loss is not finite; change nothing."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PolicyUpdate:
-    """What one optimizer step of the policy looks at, all of length N.
+
+class _Opening(NamedTuple):
+    """The pass over the first minibatch, where it is scored by the pass that learns from it.
 
     Attributes:
-        minibatch: its tokens and weights.
-        old: denominators of the ratios.
-        advantages: of each token.
-        reference: the reference's logprobs, where a KL is part of the loss.
-        correction: weights for the mismatch of sampler and learner, where they are on.
+        parts: sums of the microbatches that have a gradient, which is accumulated and not yet applied.
+        score: of all its tokens.
     """
 
-    minibatch: Minibatch
-    old: Tensor
-    advantages: Floats
-    reference: Tensor | None = None
-    correction: Floats | None = None
+    parts: list[PassSums]
+    score: Score
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in its batch an update stands.
+
+    Attributes:
+        episodes: names of the batch's episodes.
+        version: policy version of the batch.
+        steps_before: updates that had been applied when the batch began.
+        index: the minibatch.
+    """
+
+    episodes: tuple[EpisodeKey, ...]
+    version: int
+    steps_before: int
+    index: int = 0
+
+    def at(self, index: int) -> _Place:
+        return replace(self, index=index)
+
+    def skipped(self, model: str, loss: float, grad_norm: float, culprits: tuple[int, ...]) -> SkippedUpdate:
+        return SkippedUpdate(
+            model=model,
+            version=self.version,
+            minibatch=self.index,
+            loss=loss,
+            grad_norm=grad_norm,
+            episodes=tuple(self.episodes[i] for i in culprits),
+        )
 
 
 class Auxiliary(NamedTuple):
@@ -124,7 +154,7 @@ class Learner:
         self.algorithm = algorithm
         self.gate = gate
         self.max_staleness = max_staleness
-        self._loss = LOSSES.find(algorithm.loss)
+        self._skips = {name: SkipWatch(algorithm.skip_limit) for name in ("policy", "critic")}
         self._optimizer = Optimizer(model, optimizer)
 
     @property
@@ -167,35 +197,66 @@ class Learner:
         Raises:
             InvariantError: the batch or the scores break a promise; the weights are unchanged unless
                 an earlier minibatch of the batch has been applied.
+            NonFiniteError: ``skip_limit`` updates in a row were left out; says which episodes caused it.
         """
         check_batch(batch, self.algorithm, version=version, max_staleness=self.max_staleness)
         started = time.perf_counter()
-        scores = self._score_batch(batch, version)
+        opening = self._open(batch) if self._scores_while_learning(batch) else None
+        opened = time.perf_counter()
+        try:
+            scores = self._score_batch(batch, version, opening)
+        except BaseException:
+            self._optimizer.clear()  # what the opening pass has accumulated
+            raise
         if self.algorithm.needs_scores:
             batch = estimate_from_scores(batch, scores, self.algorithm)
         scored = time.perf_counter()
+        place = _Place(batch.episodes, version, self.applied_steps)
         reports = [
-            self._update_both(minibatch, scores, index, first=not (epoch or index))
+            self._update_both(minibatch, scores, place.at(index), None if epoch or index else opening)
             for epoch in range(self.algorithm.epochs)
             for index, minibatch in enumerate(batch.minibatches)
         ]
         timings = {
-            "timing_s/old_log_prob": scored - started,
-            "timing_s/update_actor": time.perf_counter() - scored,
+            "timing_s/old_log_prob": scored - opened,
+            "timing_s/update_actor": time.perf_counter() - scored + opened - started,
             "training/optimizer_steps": float(self.applied_steps),
         }
         self._batches += 1
         described = _describe_advantages(batch.minibatches)
         return {**batch.metrics, **scores.metrics, **described, **reduce_metrics(reports), **timings}
 
-    def _score_batch(self, batch: TrainBatch, version: int) -> BatchScores:
+    def _scores_while_learning(self, batch: TrainBatch) -> bool:
+        """Whether the first minibatch need not be scored before the pass that learns from it.
+
+        The first batch is scored apart, which proves that scoring and learning compute the same.
+        """
+        alone = self.algorithm.learns_from_tokens_alone and not self._warming_up
+        return alone and self._batches > 0 and bool(batch.minibatches)
+
+    def _open(self, batch: TrainBatch) -> _Opening:
+        """Accumulate the gradient of the first minibatch, whose old logprobs are those of this very pass."""
+        minibatch = batch.minibatches[0]
+        update = PolicyUpdate(minibatch=minibatch, old=None, advantages=_advantages(minibatch))
+        parts, scores = [], []
+        for micro in minibatch.microbatches:
+            if self._learns_from(update, micro):
+                sums, score = run_pass(self.model, update, micro, self.algorithm)
+                parts.append(sums)
+            else:
+                score = score_microbatch(self.model, micro)
+            scores.append(score)
+        return _Opening(parts, in_token_order(minibatch, scores))
+
+    def _score_batch(self, batch: TrainBatch, version: int, opening: _Opening | None) -> BatchScores:
         """Score with every model that the algorithm asks, and pass the gate."""
         config = self.algorithm
         old = [torch.from_numpy(m.tokens.behavior_logprobs) for m in batch.minibatches]
         correction, metrics = None, {}
         recompute = config.old_logprobs == "recompute"
         if batch.minibatches and (recompute or self.gate.enforced or config.correction.mode != "off"):
-            scores = [score_minibatch(self.model, minibatch) for minibatch in batch.minibatches]
+            scores = [] if opening is None else [opening.score]
+            scores += [score_minibatch(self.model, m) for m in batch.minibatches[len(scores) :]]
             logprobs = [score.logprobs for score in scores]
             metrics = self.gate.check(batch, logprobs, version=version)
             metrics["actor/entropy"] = float(torch.cat([score.entropy for score in scores]).mean())
@@ -216,102 +277,95 @@ class Learner:
         )
 
     def _update_both(
-        self, minibatch: Minibatch, scores: BatchScores, index: int, *, first: bool
+        self, minibatch: Minibatch, scores: BatchScores, place: _Place, opening: _Opening | None
     ) -> dict[str, float]:
-        if minibatch.advantages is None:
-            raise InvariantError("a minibatch without advantages cannot be learned from")
         in_loss = scores.reference if self.algorithm.kl.place == "loss" else None
         update = PolicyUpdate(
             minibatch=minibatch,
-            old=scores.old[index],
-            advantages=minibatch.advantages,
-            reference=None if in_loss is None else in_loss[index],
-            correction=None if scores.correction is None else scores.correction[index],
+            old=scores.old[place.index],
+            advantages=_advantages(minibatch),
+            reference=None if in_loss is None else in_loss[place.index],
+            correction=None if scores.correction is None else scores.correction[place.index],
         )
-        report = {} if self._warming_up else self._update(update, first=first)
+        report = {} if self._warming_up else self._update(update, place, opening)
         if self.critic is not None and scores.values is not None:
-            report |= self.critic.update(minibatch, scores.values[index])
+            report |= self._update_critic(self.critic, minibatch, scores.values[place.index], place)
         return report
 
-    def _update(self, update: PolicyUpdate, *, first: bool) -> dict[str, float]:
-        """Accumulate the gradient over the microbatches, then apply it once."""
-        always = self.algorithm.learns_without_advantage
-        parts = [
-            self._accumulate(update, micro)
-            for micro in update.minibatch.microbatches
-            if always or update.advantages[micro.tokens].any()
-        ]
+    def _learns_from(self, update: PolicyUpdate, micro: Microbatch) -> bool:
+        return self.algorithm.learns_without_advantage or bool(update.advantages[micro.tokens].any())
+
+    def _update(self, update: PolicyUpdate, place: _Place, opening: _Opening | None) -> dict[str, float]:
+        """Accumulate the gradient over the microbatches, unless that was done, then apply it once."""
+        if opening is None:
+            parts = [
+                run_pass(self.model, update, micro, self.algorithm)[0]
+                for micro in update.minibatch.microbatches
+                if self._learns_from(update, micro)
+            ]
+        else:
+            parts = opening.parts
         if not parts:
             return {"actor/updates_without_signal": 1.0}
-        loss, policy, clipped, k1, k3, kl, entropy, tokens, off = torch.stack(parts).unbind(-1)
-        if first and self.algorithm.old_logprobs == "recompute":
-            check_first_ratio(float(off.max()), update.minibatch.tokens)
-        total = float(loss.sum())
+        sums = PassSums.join(parts)
+        if self.applied_steps == place.steps_before and self.algorithm.old_logprobs == "recompute":
+            check_first_ratio(float(sums.moved), update.minibatch.tokens)
+        total = float(sums.loss)
         result = self._optimizer.step(total)
-        seen = float(tokens.sum())
+        if result.applied:
+            self._skips["policy"].applied()
+        else:
+            self._skip_policy(update, place, total, result.grad_norm)
         report = {
             "actor/loss": total,
-            "actor/pg_loss": float(policy.sum()),
-            "actor/pg_clipfrac": float(clipped.sum()) / len(update.minibatch.tokens),
-            "actor/ppo_kl": float(k1.sum()) / seen,
-            "actor/ppo_kl_k3": float(k3.sum()) / seen,
+            "actor/pg_loss": float(sums.policy),
+            "actor/pg_clipfrac": float(sums.clipped) / len(update.minibatch.tokens),
+            "actor/ppo_kl": float(sums.k1 / sums.tokens),
+            "actor/ppo_kl_k3": float(sums.k3 / sums.tokens),
             "actor/grad_norm": result.grad_norm,
             "actor/lr": result.lr,
             "actor/updates_applied": float(result.applied),
             "actor/updates_skipped": float(not result.applied),
         }
         if update.reference is not None:
-            report["actor/kl_loss"] = float(kl.sum())
+            report["actor/kl_loss"] = float(sums.kl)
         if self.algorithm.entropy_coef:
-            report["actor/entropy_loss"] = float(entropy.sum())
+            report["actor/entropy_loss"] = float(sums.entropy)
         return report
 
-    def _accumulate(self, update: PolicyUpdate, micro: Microbatch) -> Tensor:
-        """Add a microbatch's gradient; return losses, sums and the largest magnitude of a log ratio."""
-        config = self.algorithm
-        entropy: Tensor | None = None
-        if config.entropy_coef:
-            logprobs, entropy = compute_score(self.model, micro)
-        else:
-            logprobs = compute_logprobs(self.model, micro)
-        chosen = torch.from_numpy(micro.tokens)
-        old = _pick(update.old, chosen, logprobs)
-        weights = _pick(update.minibatch.weights, chosen, logprobs)
-        found = compute_token_losses(
-            self._loss,
-            LossInput(
-                logprobs=logprobs,
-                old_logprobs=old,
-                advantages=_pick(update.advantages, chosen, logprobs),
-                sequence=torch.from_numpy(micro.sequence).to(logprobs.device),
-            ),
-            config,
-        )
-        losses = found.losses
-        if update.correction is not None:
-            losses = losses * _pick(update.correction, chosen, logprobs)
-        loss = policy = (weights * losses).sum()
-        kl = bonus = torch.zeros_like(policy)
-        if update.reference is not None:
-            reference = _pick(update.reference, chosen, logprobs)
-            kl = (weights * compute_kl(logprobs, reference, config.kl.estimator)).sum()
-            loss = loss + config.kl.coef * kl
-        if entropy is not None:
-            bonus = (weights * entropy).sum()
-            loss = loss - config.entropy_coef * bonus
-        torch.autograd.backward(loss)
-        moved = logprobs.detach() - old
-        k1, k3 = estimate_drift(moved.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
-        clipped = policy.new_zeros(()) if found.clipped is None else found.clipped.sum().to(policy)
-        count = policy.new_full((), len(micro.tokens))
-        sums = [loss, policy, clipped, k1.sum(), k3.sum(), kl, bonus, count, moved.abs().max()]
-        return torch.stack([value.detach() for value in sums])
+    def _update_critic(
+        self, critic: Critic, minibatch: Minibatch, values: Floats, place: _Place
+    ) -> dict[str, float]:
+        report = critic.update(minibatch, values)
+        if report.get("critic/updates_applied"):
+            self._skips["critic"].applied()
+        elif report.get("critic/updates_skipped"):
+            culprits = find_culprits(minibatch, lambda micro: critic.probe(minibatch, values, micro))
+            skipped = place.skipped("critic", report["critic/vf_loss"], report["critic/grad_norm"], culprits)
+            self._skips["critic"].skipped(skipped)
+        return report
+
+    def _skip_policy(self, update: PolicyUpdate, place: _Place, loss: float, grad_norm: float) -> None:
+        """Find out who made an update's loss or gradient not finite, and tell the watch."""
+
+        def probe(row: Microbatch) -> float:
+            if not self._learns_from(update, row):
+                return 0.0
+            sums, _ = run_pass(self.model, update, row, self.algorithm)
+            norm = float(self._optimizer.gradient_norm()) if bool(sums.loss.isfinite()) else math.nan
+            self._optimizer.clear()
+            return norm
+
+        weights = unsound_weights(self.model)
+        culprits = () if weights else find_culprits(update.minibatch, probe)
+        skipped = place.skipped("policy", loss, grad_norm, culprits)
+        self._skips["policy"].skipped(replace(skipped, weights=weights))
 
 
-def _pick(values: Tensor | Floats, chosen: Tensor, like: Tensor) -> Tensor:
-    """Return the chosen values on the device and in the type of ``like``."""
-    tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
-    return tensor[chosen.to(tensor.device)].to(like)
+def _advantages(minibatch: Minibatch) -> Floats:
+    if minibatch.advantages is None:
+        raise InvariantError("a minibatch without advantages cannot be learned from")
+    return minibatch.advantages
 
 
 def _describe_advantages(minibatches: Sequence[Minibatch]) -> dict[str, float]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperrl.train.config import OptimizerConfig
+from hyperrl.train.device import has_fused_optimizers
 
 __all__ = ["GradientStep", "Optimizer"]
 
@@ -43,7 +44,11 @@ class Optimizer:
         groups = [{"params": decayed, "weight_decay": config.weight_decay}]
         groups += [{"params": others, "weight_decay": 0.0}] if others else []
         self._adamw = torch.optim.AdamW(
-            groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps
+            groups,
+            lr=config.lr,
+            betas=(config.beta1, config.beta2),
+            eps=config.eps,
+            fused=all(has_fused_optimizers(p.device) for p in self.parameters),
         )
         self._applied_steps = 0
 
@@ -78,14 +83,21 @@ class Optimizer:
             lr: learning rate of this update, instead of the warm-up's.
         """
         lr = self.lr if lr is None else lr
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = self.gradient_norm()
         grad_norm = float(norm)
-        applied = bool(gradients) and math.isfinite(loss) and math.isfinite(grad_norm)
+        applied = (
+            any(p.grad is not None for p in self.parameters)
+            and math.isfinite(loss)
+            and math.isfinite(grad_norm)
+        )
         if applied:
             self._apply(norm, lr)
         self.clear()
         return GradientStep(applied, grad_norm, lr)
+
+    def gradient_norm(self) -> Tensor:
+        """Return the norm of the accumulated gradients."""
+        return torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
 
     def clear(self) -> None:
         """Forget accumulated gradients."""

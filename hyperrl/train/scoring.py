@@ -15,7 +15,14 @@ from torch.autograd.function import once_differentiable
 
 from hyperrl.train.batching import Microbatch
 
-__all__ = ["Score", "compute_logprobs", "compute_score", "score_microbatch", "select_logprobs"]
+__all__ = [
+    "Score",
+    "compute_logprobs",
+    "compute_observed",
+    "compute_score",
+    "score_microbatch",
+    "select_logprobs",
+]
 
 CHUNK_ELEMENTS = 2**23
 """Logits that are widened at once: 32 MiB in float32."""
@@ -51,15 +58,16 @@ def compute_score(model: nn.Module, microbatch: Microbatch) -> Score:
     return Score(select_logprobs(logits, targets, temperature), entropy)
 
 
+def compute_observed(model: nn.Module, microbatch: Microbatch) -> Score:
+    """Return logprobs with gradient, bit for bit those of :func:`compute_logprobs`, and entropies without."""
+    targets, temperature, logits = _forward(model, microbatch)
+    return Score(*_SelectLogprobs.apply(logits, targets, temperature, True))  # type: ignore[no-untyped-call]
+
+
 @torch.no_grad()
 def score_microbatch(model: nn.Module, microbatch: Microbatch) -> Score:
     """Return logprobs, bit for bit those of :func:`compute_logprobs`, and entropies."""
-    targets, temperature, logits = _forward(model, microbatch)
-    parts = []
-    for part in _chunks(logits):
-        logprobs = _log_softmax(logits[part], temperature[part])
-        parts.append((_gather(logprobs, targets[part]), _entropy(logprobs)))
-    return Score(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return compute_observed(model, microbatch)
 
 
 def select_logprobs(logits: Tensor, targets: Tensor, temperature: Tensor) -> Tensor:
@@ -76,22 +84,32 @@ def select_logprobs(logits: Tensor, targets: Tensor, temperature: Tensor) -> Ten
     Returns:
         [n] in the wide type.
     """
-    selected: Tensor = _SelectLogprobs.apply(logits, targets, temperature)  # type: ignore[no-untyped-call]
+    selected: Tensor
+    selected, _ = _SelectLogprobs.apply(logits, targets, temperature, False)  # type: ignore[no-untyped-call]
     return selected
 
 
 class _SelectLogprobs(torch.autograd.Function):
+    """Logprobs of the targets, [n], and where asked for entropies, [n], without gradient."""
+
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, targets: Tensor, temperature: Tensor, observe: bool
+    ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(logits, targets, temperature)
-        parts = [
-            _gather(_log_softmax(logits[part], temperature[part]), targets[part]) for part in _chunks(logits)
-        ]
-        return torch.cat(parts)
+        selected, entropies = [], [temperature.new_zeros(0)]
+        for part in _chunks(logits):
+            logprobs = _log_softmax(logits[part], temperature[part])
+            selected.append(_gather(logprobs, targets[part]))
+            if observe:
+                entropies.append(_entropy(logprobs))
+        entropy = torch.cat(entropies)
+        ctx.mark_non_differentiable(entropy)
+        return torch.cat(selected), entropy
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         logits, targets, temperature = ctx.saved_tensors
         result = torch.empty_like(logits)
         scaled = grad / temperature
@@ -99,7 +117,7 @@ class _SelectLogprobs(torch.autograd.Function):
             slope = _log_softmax(logits[part], temperature[part]).exp_().neg_()
             slope.scatter_add_(-1, targets[part, None], torch.ones_like(slope[:, :1]))
             result[part] = slope.mul_(scaled[part, None])
-        return result, None, None
+        return result, None, None, None
 
 
 class _Entropy(torch.autograd.Function):

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +32,7 @@ RUN_FILES = (
     "reward_curve.png",
     "model",
     "summary.json",
+    "nonfinite.json",
 )
 """What a run leaves in its folder, and what ``overwrite`` replaces."""
 
@@ -43,7 +44,8 @@ class RunDirectory:
 
     Layout: ``config.yaml`` (resolved), ``metrics.jsonl``, ``trajectories/`` (the store), ``evaluations/``
     (the stores ``sampled`` and ``greedy`` of held-out episodes),
-    ``reward_curve.png``, ``model/`` (final policy), ``summary.json``, ``run.lock``.
+    ``reward_curve.png``, ``model/`` (final policy), ``summary.json``, ``run.lock``; ``nonfinite.json`` where
+    updates that were not finite have ended the run.
 
     Raises:
         RunDirectoryError: another run holds the folder, it holds an earlier run and ``overwrite``
@@ -127,6 +129,12 @@ class RunDirectory:
             for name, value in summary.items()
         }
         write_atomic(self.path / "summary.json", json.dumps(finite, indent=2, allow_nan=False) + "\n")
+
+    def write_evidence(self, evidence: Sequence[Mapping[str, Any]]) -> Path:
+        """Keep what is known about updates that were not finite, one object each; return the file."""
+        path = self.path / "nonfinite.json"
+        write_atomic(path, json.dumps(list(evidence), indent=2, allow_nan=False) + "\n")
+        return path
 
 
 def refuse_unavailable(path: Path, *, overwrite: bool) -> None:

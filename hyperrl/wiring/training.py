@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperrl.agents.rendering import Renderer
+from hyperrl.errors import NonFiniteError
 from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import TrainConfig, dump_config
 from hyperrl.train.consistency import ConsistencyGate
@@ -45,7 +46,7 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
 
     Raises:
         ConfigError, DataError, ModelError, RunDirectoryError: before anything starts.
-        InvariantError, PublicationError, RolloutError: while it runs; what was written stays.
+        InvariantError, NonFiniteError, PublicationError, RolloutError: while it runs; what was written stays.
     """
     checked = check_run(config)
     # Reading the weights first shows what is wrong with them before anything is written.
@@ -77,11 +78,24 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
             ),
             observer=observer,
         )
-        result = Trainer(config, parts).run()
+        with _evidence_kept(run):
+            result = Trainer(config, parts).run()
         display.stop()
         save_model(learner.model, run.model, tokenizer_from=config.model.path)
         run.write_summary(result.summary())
     return RunOutcome(result, config.run.dir)
+
+
+@contextmanager
+def _evidence_kept(run: RunDirectory) -> Iterator[None]:
+    """Write down what updates that were not finite were made of, and let the error say where."""
+    try:
+        yield
+    except NonFiniteError as error:
+        path = run.write_evidence(error.evidence)
+        raise NonFiniteError(
+            f"{error}. Evidence: {path}, with the episodes in {run.trajectories}", evidence=error.evidence
+        ) from error
 
 
 @contextmanager

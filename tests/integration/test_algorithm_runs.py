@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hyperrl.errors import ConfigError
+from hyperrl.errors import ConfigError, NonFiniteError
 from hyperrl.store import read_trajectories
 from hyperrl.train.models import load_model
 from hyperrl.wiring import training
@@ -126,3 +126,18 @@ def test_unknown_parts_are_refused_before_anything_starts(make_run):
     config = make_run(algorithm={"loss": "no_such_module:loss"})
     with pytest.raises(ConfigError, match="cannot be imported"):
         run_training(config, Silent())
+
+
+def test_a_run_whose_updates_are_never_finite_ends_with_evidence(make_run):
+    config = make_run(algorithm={"loss": "broken_loss:infinite", "skip_limit": 2}, iterations=5)
+    with pytest.raises(NonFiniteError, match=r"2 updates in a row .*nonfinite\.json"):
+        run_training(config, Silent())
+    evidence = json.loads((config.run.dir / "nonfinite.json").read_text(encoding="utf-8"))
+    assert len(evidence) == 2
+    stored = {(t.group_id, t.sample_index) for t in read_trajectories(config.run.dir / "trajectories")}
+    culprits = {(tuple(e["group_id"]), e["sample_index"]) for one in evidence for e in one["episodes"]}
+    assert culprits
+    assert culprits <= stored
+    (line,) = iterations(config.run.dir)
+    assert line["actor/updates_skipped"] == 1
+    assert line["policy/version"] == 0

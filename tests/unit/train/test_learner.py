@@ -15,8 +15,8 @@ from training_cases import make_learner, policy_logprobs, random_groups, tiny_mo
 from hyperrl.errors import InvariantError
 from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig, OptimizerConfig
-from hyperrl.train.learner import PolicyUpdate
 from hyperrl.train.optimization import Optimizer
+from hyperrl.train.policy_pass import PolicyUpdate, run_pass
 from hyperrl.trajectory import Group
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
@@ -33,7 +33,7 @@ def gradients(model, batch, old_shift=0.0, **algorithm):
     old = learner.compute_logprobs(minibatch) + old_shift
     update = PolicyUpdate(minibatch=minibatch, old=old, advantages=minibatch.advantages)
     for micro in minibatch.microbatches:
-        learner._accumulate(update, micro)
+        run_pass(model, update, micro, learner.algorithm)
     found = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
     return found
@@ -158,6 +158,58 @@ def test_a_first_ratio_that_is_not_one_stops_the_run():
     with pytest.raises(InvariantError, match="exactly 1"):
         learner.step(prepare(random_groups(5)), version=0)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"minibatches": 3}, {"epochs": 2}, {"entropy_coef": 0.1}])
+def test_a_first_minibatch_that_is_scored_while_it_is_learned_from_gives_the_same_update(options):
+    # groups of equal rewards too: their tokens are scored without being learned from
+    equal = Group((0, 8), tuple(trajectory([turn([1], [2])], group=(0, 8), sample=i) for i in range(3)))
+    batches = [
+        prepare([*random_groups(seed, version=seed), *([equal] if seed == 0 else [])], **options)
+        for seed in range(2)
+    ]
+    batches.append(prepare([*random_groups(2), equal], microbatch_tokens=40, **options))
+    results = []
+    for apart in (False, True):
+        model = tiny_model()
+        learner = make_learner(model, lr=1e-2, **options)
+        metrics = []
+        for batch, version in zip(batches, (0, 1, 0), strict=True):
+            if apart:
+                learner._batches = 0  # as at the start of a run
+            assert learner._scores_while_learning(batch) is (not apart and bool(metrics))
+            found = learner.step(batch, version=version)
+            metrics.append({name: x for name, x in found.items() if not name.startswith("timing_s")})
+        results.append((metrics, [p.clone() for p in model.parameters()]))
+    (together, weights), (alone, expected) = results
+    assert together == alone
+    assert all(torch.equal(a, b) for a, b in zip(weights, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"old_logprobs": "behavior"},
+        {"kl": {"place": "reward"}},
+        {"kl": {"place": "loss"}},
+        {"correction": {"mode": "mask"}},
+        {"name": "ppo"},
+    ],
+)
+def test_what_needs_the_scores_of_the_batch_is_scored_before_it_is_learned_from(options):
+    assert not AlgorithmConfig.model_validate(options).learns_from_tokens_alone
+
+
+def test_the_gate_stands_before_the_first_update_even_where_it_is_scored_by_it():
+    model = tiny_model()
+    groups = random_groups(5, model=model)
+    learner = make_learner(model, gate="tolerance", lr=1e-2)
+    learner.step(prepare(groups, minibatches=2), version=0)  # the weights have moved, the logprobs have not
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(InvariantError, match="disagree"):
+        learner.step(prepare(groups, minibatches=2), version=0)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(p.grad is None for p in model.parameters())
 
 
 def test_several_minibatches_keep_the_ratio_to_the_policy_before_all_of_them():
