@@ -20,6 +20,7 @@ from hyperrl.trajectory import RewardTerm, StopReason
 
 if TYPE_CHECKING:
     from hyperrl.agents.recorder import RecordedPolicy, Recorder
+    from hyperrl.agents.session import Host, Session
     from hyperrl.envs.core import TextEnv
     from hyperrl.envs.outcome import Outcome
 
@@ -76,6 +77,7 @@ class EpisodeContext:
         policies: the policies by seat.
         tools: schemas of the environment's tools.
         deadline: time of the running loop's clock at which the episode is cut; ``None`` is never.
+        session: where the policies are served over HTTP, once ``base_url`` or ``api_key`` was asked for.
         recorder: for more: side requests are ``recorder.policy(seat, use="side")``.
         steps: what reached the environment, in order.
         late_terms: what the environment was asked to score without a step.
@@ -91,6 +93,7 @@ class EpisodeContext:
         reset: Outcome,
         seats: Sequence[str],
         deadline: float | None = None,
+        host: Host | None = None,
     ) -> None:
         self.env = env
         self.task = env.task
@@ -103,6 +106,8 @@ class EpisodeContext:
         self.late_terms: tuple[RewardTerm, ...] = ()
         self.stepping = False
         self.step_s = 0.0
+        self.session: Session | None = None
+        self._host = host
         self._finished = False
         self._workspace: Path | None = None
 
@@ -118,6 +123,34 @@ class EpisodeContext:
         if len(self.policies) != 1:
             raise ConfigError(f"no seat is called 'main'; choose among ctx.policies: {sorted(self.policies)}")
         return next(iter(self.policies.values()))
+
+    @property
+    def base_url(self) -> str:
+        """Where a program reaches the policies of this episode as if they were its model vendor.
+
+        An OpenAI or Anthropic client takes it as it is, with :attr:`api_key`. The model's name chooses the
+        seat; a name that is none asks :attr:`policy`.
+
+        Raises:
+            ConfigError: the rollout has no gateway.
+            MissingExtraError: what serves is not installed.
+        """
+        return self._served().base_url
+
+    @property
+    def api_key(self) -> str:
+        """The secret of this episode's session; see :attr:`base_url`."""
+        return self._served().api_key
+
+    def _served(self) -> Session:
+        if self.session is None:
+            if self._host is None:
+                raise ConfigError(
+                    "this rollout has no gateway, so its policies have no base_url: give one with"
+                    " RolloutSettings(gateway=hyperrl.harness.gateway.Gateway())"
+                )
+            self.session = self._host.open(self.recorder)
+        return self.session
 
     @property
     def terminated(self) -> bool:

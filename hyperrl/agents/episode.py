@@ -18,6 +18,7 @@ from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import PolicySeat, Recorder, Seat
 from hyperrl.agents.scorers import Scorer
 from hyperrl.agents.sealing import compute_metrics, seal_events, seal_reward_terms, seal_turns
+from hyperrl.agents.session import Host, Session
 from hyperrl.agents.turn_loop import TurnLoop
 from hyperrl.envs.driving import being_cancelled
 from hyperrl.errors import (
@@ -79,6 +80,7 @@ class RolloutSettings:
         seats: who answers, by name; the built-in loop asks ``main``, or the only one.
         program: what plays.
         limits: limits of one episode.
+        gateway: serves the policies to programs that speak HTTP; needed where one asks for ``ctx.base_url``.
         scorers: what gives further reward terms when all episodes of a group have ended, in this order,
             after the environment's own rewards of groups.
         scorer_timeout_s: seconds that one scorer may take for a group.
@@ -89,6 +91,7 @@ class RolloutSettings:
     seats: Mapping[str, Seat]
     program: AgentProgram = field(default_factory=TurnLoop)
     limits: RolloutLimits = field(default_factory=RolloutLimits)
+    gateway: Host | None = None
     scorers: Sequence[Scorer] = ()
     scorer_timeout_s: float = 300.0
 
@@ -166,7 +169,11 @@ class Episode:
         try:
             async with clock:
                 ctx = await self._reset(clock.when())
-                await self._settings.program.run(ctx)
+                try:
+                    await self._settings.program.run(ctx)
+                finally:
+                    if ctx.session is not None:
+                        await ctx.session.aclose()
         except FATAL:
             raise
         except LimitReached:
@@ -176,8 +183,11 @@ class Episode:
                 raise
             self._fail(error)  # of something that was waited for, not of this episode
         except Exception as error:  # noqa: BLE001  (one failing episode is a record, not a crash)
-            if not (isinstance(error, TimeoutError) and clock.expired()) and not _only_limits(error):
-                self._fail(error)
+            timed_out = isinstance(error, TimeoutError) and clock.expired()
+            if not timed_out and not _only_limits(error) and not self._cut_while_served():
+                self._fail(self._served_error() or error)
+        if isinstance(fatal := self._served_error(), FATAL):
+            raise fatal
         if clock.expired():
             self._recorder.budget.refuse(TruncationReason.WALL_CLOCK, "out of time")
 
@@ -192,6 +202,7 @@ class Episode:
                 reset=outcome,
                 seats=tuple(self._settings.seats),
                 deadline=deadline,
+                host=self._settings.gateway,
             )
         except (Exception, asyncio.CancelledError) as error:
             self._recorder.faults.note(error, "reset")
@@ -203,11 +214,16 @@ class Episode:
     async def _finish(self) -> None:
         """Let the environment score an episode that was cut, unless the cut fell into a step."""
         ctx = self._ctx
+        if self._session is not None and not self._recorder.forest.turns and self._served_error() is None:
+            text = "the program was given a base_url, but no request that a policy answered ever came"
+            self._fail(EpisodeError("no_requests", text))
+            return
         if ctx is not None and ctx.terminated:
             return
         if self._recorder.budget.reached is None and not self._cut_by_length():
             self._fail(
-                EpisodeError(
+                self._served_error()
+                or EpisodeError(
                     "unfinished",
                     "the program returned before the environment ended the episode and before any limit;"
                     " it must hand in an answer with ctx.step, or call ctx.finish()",
@@ -242,7 +258,7 @@ class Episode:
             "terminated": ctx is not None and ctx.terminated,
             "truncated": reason is not None,
             "truncation_reason": reason,
-            "metrics": compute_metrics(turns, steps, self._recorder.roots),
+            "metrics": compute_metrics(turns, steps, self._recorder.roots) | self._served_metrics(),
             "timings": self._all_timings(),
         }
         try:
@@ -269,16 +285,38 @@ class Episode:
         last = ctx.steps[-1].turn if ctx.steps else self._recorder.forest.last_train_turn()
         return seal_reward_terms(ctx.steps, [(last, term) for term in ctx.late_terms])
 
+    @property
+    def _session(self) -> Session | None:
+        return None if self._ctx is None else self._ctx.session
+
+    def _served_error(self) -> BaseException | None:
+        """Return what went wrong behind an HTTP request: the program saw no more than a status of it."""
+        return None if self._session is None else self._session.error
+
+    def _served_metrics(self) -> dict[str, float]:
+        return {} if self._session is None else dict(self._session.metrics)
+
+    def _cut_while_served(self) -> bool:
+        """Whether a program that was asking over HTTP failed because it was cut, which is no failure."""
+        cut = self._recorder.budget.reached is not None or self._cut_by_length()
+        return self._session is not None and cut
+
     def _truncation(self) -> TruncationReason | None:
         if self._ctx is not None and self._cut_by_length():
-            turn = self._ctx.steps[-1].turn
+            turn = self._ctx.steps[-1].turn if self._ctx.steps else self._recorder.forest.last_train_turn()
             return TruncationReason.MAX_TOKENS if turn is None else self._recorder.forest.turns[turn].bound
         ended = self._ctx is not None and self._ctx.terminated
         return None if ended else self._recorder.budget.reached
 
     def _cut_by_length(self) -> bool:
+        """Whether the last action was cut: the one that was stepped, or that a served program was sent."""
         steps = self._ctx.steps if self._ctx is not None else []
-        return bool(steps) and steps[-1].stop_reason is StopReason.LENGTH
+        if steps and steps[-1].stop_reason is StopReason.LENGTH:
+            return True
+        last = self._recorder.forest.last_train_turn()
+        if self._session is None or last is None or (steps and steps[-1].turn != last):
+            return False
+        return self._recorder.forest.turns[last].stop_reason is StopReason.LENGTH
 
     def _final_context_ids(self) -> Sequence[int]:
         """Return the ids of what the last action led to, if nobody was asked after it."""

@@ -15,7 +15,7 @@ import asyncio
 import dataclasses
 import operator
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -151,14 +151,31 @@ class Recorder:
             )
         return RecordedPolicy(self, seat, use)
 
+    @property
+    def seats(self) -> Collection[str]:
+        """The names of the seats."""
+        return self._seats.keys()
+
     def close(self) -> None:
         """Refuse every later request, also those that are being answered now."""
         self._closed = True
 
     async def answer(
-        self, seat_name: str, use: TurnUse, messages: Sequence[Message], tools: Sequence[ToolSchema]
+        self,
+        seat_name: str,
+        use: TurnUse,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema],
+        max_tokens: int | None = None,
     ) -> Reply:
         """Answer a request and record it as a turn.
+
+        Args:
+            seat_name: who is asked.
+            use: what the turn is for.
+            messages: the whole conversation, oldest first.
+            tools: the tools that the policy is shown.
+            max_tokens: most tokens of the answer, where that is lower than what the seat samples.
 
         Raises:
             LimitReached: the episode is over.
@@ -178,7 +195,8 @@ class Recorder:
                     self._remote[seat_name] = seat.open(self._key)
                 return self._record_remote(turn, await self._remote[seat_name].respond(messages, tools))
             prompt = tuple(turn.conversation.ids)
-            params = self.budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, seat.params)
+            asked_params = seat.with_max_tokens(max_tokens).params
+            params = self.budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, asked_params)
             turn.bound = self.budget.bound
             turn.temperature = params.temperature
             key, seed = self._next_request(seat_name)
@@ -295,6 +313,23 @@ class Recorder:
         turn.ids_end, turn.messages_end = len(ids), len(messages)
         turn.reply_message, turn.text, turn.tool_calls = reply.message, reply.text, reply.tool_calls
         self.forest.add(turn)
+
+    def count_prompt(self, seat_name: str, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> int:
+        """Return how many tokens the prompt of a request would have; nothing is recorded.
+
+        Raises:
+            SamplingError, TemplateError, ToolDefinitionError: it cannot be rendered.
+        """
+        seat, asked = self._seats[seat_name], list(messages)
+        if isinstance(seat, RemoteSeat):
+            return 0
+        parent = self.forest.find_parent(seat_name, asked, tools)
+        if parent is not None:
+            try:
+                return parent.ids_end + len(_bridge(seat, parent, asked[parent.messages_end :]))
+            except TemplateError:
+                pass  # then a root is counted
+        return len(seat.renderer.first(asked, tools))
 
     def bridge_after(self, turn: RecordedTurn, messages: Sequence[Message]) -> Sequence[int]:
         """Return the ids that ``messages`` would add after ``turn``; empty where they cannot be bridged."""

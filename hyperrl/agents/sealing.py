@@ -61,8 +61,10 @@ def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> tuple[tuple[
 def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> tuple[Event, ...]:
     """Return one event a turn, and one for what was read after the last action.
 
-    A call that no tool answered is recorded with its parse status, or as ``not_run``.
+    A call that no tool answered is recorded with its parse status, or as ``not_run``. What a program ran
+    by itself is recorded with the result that the policy read.
     """
+    results = _results(turns)
     stepped: dict[int | None, tuple[ToolRecord, ...]] = {}
     for step in steps:
         stepped[step.turn] = (*stepped.get(step.turn, ()), *step.outcome.tool_records)
@@ -71,7 +73,8 @@ def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> t
             turn=turn.index,
             observation=_read(turn),
             action=turn.text,
-            tool_calls=stepped.get(turn.index) or tuple(map(_not_run, turn.tool_calls)),
+            tool_calls=stepped.get(turn.index)
+            or tuple([_unstepped(call, results.get(turn.index, {})) for call in turn.tool_calls]),
             stepped=turn.index in stepped,
         )
         for turn in turns
@@ -96,7 +99,8 @@ def compute_metrics(
 
     ``turns``, ``steps``; ``context_tokens`` and ``action_tokens``; ``tool_calls`` and
     ``tool_calls_<status>``; ``new_root_rate``: roots after a seat's first, per turn, and
-    ``new_roots_<reason>``; ``endpoint_prompt_tokens`` and ``endpoint_completion_tokens`` where an endpoint
+    ``new_roots_<reason>``; ``delivered_fraction``: sampled tokens that reach learning, of all that were
+    sampled; ``endpoint_prompt_tokens`` and ``endpoint_completion_tokens`` where an endpoint
     reports them.
     """
     extra = {reason: count for reason, count in roots.items() if reason != "first"}
@@ -104,7 +108,7 @@ def compute_metrics(
         "turns": len(turns),
         "steps": len(steps),
         "context_tokens": sum([turn.action_start - turn.ids_start for turn in turns]),
-        "action_tokens": sum([turn.ids_end - turn.action_start for turn in turns]),
+        "action_tokens": _action_tokens(turns),
         "new_root_rate": sum(extra.values()) / len(turns) if turns else 0.0,
     }
     statuses: dict[str, int] = {}
@@ -114,11 +118,19 @@ def compute_metrics(
     metrics["tool_calls"] = sum(statuses.values())
     metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
     metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
+    sampled = [turn for turn in turns if turn.logprobs_start >= 0]
+    if tokens := _action_tokens(sampled):
+        learned = _action_tokens([turn for turn in sampled if turn.use == "train"])
+        metrics["delivered_fraction"] = learned / tokens
     reported = [turn.usage for turn in turns if turn.logprobs_start < 0 and turn.usage is not None]
     if reported:
         metrics["endpoint_prompt_tokens"] = sum(prompt for prompt, _ in reported)
         metrics["endpoint_completion_tokens"] = sum(completion for _, completion in reported)
     return metrics
+
+
+def _action_tokens(turns: Sequence[RecordedTurn]) -> int:
+    return sum([turn.ids_end - turn.action_start for turn in turns])
 
 
 def _is_last(turns: Sequence[RecordedTurn], step: StepRecord) -> bool:
@@ -132,13 +144,28 @@ def _read(turn: RecordedTurn) -> str:
     return message_text(new[0]) if len(new) == 1 else "\n\n".join(filter(None, map(message_text, new)))
 
 
-def _not_run(call: ToolCall) -> ToolRecord:
+def _results(turns: Sequence[RecordedTurn]) -> dict[int, dict[str, str]]:
+    """Return, by turn and call, what the policy read as the answer to its calls."""
+    results: dict[int, dict[str, str]] = {}
+    for turn in turns:
+        if turn.parent is None or not turn.parent.tool_calls:
+            continue
+        read = results.setdefault(turn.parent.index, {})
+        for message in turn.new_messages:
+            if message.get("role") == "tool":
+                read.setdefault(str(message.get("tool_call_id")), message_text(message))
+    return results
+
+
+def _unstepped(call: ToolCall, results: Mapping[str, str]) -> ToolRecord:
+    """Return the record of a call that was not run by the environment."""
+    answered = call.call_id in results
     return ToolRecord(
         call_id=call.call_id,
         name=call.name,
         arguments=call.raw,
-        status="not_run" if call.status == "ok" else call.status,
-        result="",
+        status="not_run" if call.status == "ok" and not answered else call.status,
+        result=results.get(call.call_id, ""),
         repairs=call.repairs,
     )
 

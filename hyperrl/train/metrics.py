@@ -193,6 +193,12 @@ _TABLE: tuple[Metric, ...] = (
         "mean",
         "Share of the turns that rewrote history: roots after a seat's first.",
     ),
+    Metric(
+        "rollout/delivered_fraction",
+        "fraction",
+        "mean",
+        "Share of the sampled tokens in turns that are learned from; the rest is side requests and lost answers.",
+    ),
     Metric("rollout/tool_calls/<status>", "calls", "sum", "Tool calls by status (`ok`, `timeout`, ...)."),
     Metric("timing_s/gen", "s", "sum", "Playing the episodes."),
     Metric("timing_s/adv", "s", "sum", "Advantages, masks and padding."),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hyperrl.causes import count_causes
 from hyperrl.train.metrics import summarise
-from hyperrl.trajectory import Group, StopReason, Trajectory
+from hyperrl.trajectory import Group, StopReason, Trajectory, Turn
 
 __all__ = ["describe_outcomes", "describe_play"]
 
@@ -23,6 +23,7 @@ def describe_play(groups: Sequence[Group]) -> dict[str, float]:
         "episodes/truncated_fraction": sum(e.truncated for e in episodes) / len(episodes),
         "response_length/clip_ratio": sum(map(_is_clipped, episodes)) / len(episodes),
         "rollout/new_root_rate": sum(map(_extra_roots, episodes)) / len(turns),
+        **_delivered(turns),
         "perf/total_num_tokens": float(sum(len(t.context_ids) + len(t.action_ids) for t in turns)),
         **_tool_calls(episodes),
         **summarise("episodes/turns", [len(e.turns) for e in episodes]),
@@ -50,6 +51,16 @@ def _extra_roots(trajectory: Trajectory) -> int:
     """Roots after the first of each seat: requests that rewrote history."""
     seats = [turn.policy for turn in trajectory.turns if turn.parent is None]
     return len(seats) - len(set(seats))
+
+
+def _delivered(turns: Sequence[Turn]) -> dict[str, float]:
+    """Return the share of the sampled tokens that stands in turns which may be learned from."""
+    sampled = [turn for turn in turns if turn.sampled]
+    tokens = sum(len(turn.action_ids) for turn in sampled)
+    if not tokens:
+        return {}
+    learned = sum(len(turn.action_ids) for turn in sampled if turn.use == "train")
+    return {"rollout/delivered_fraction": learned / tokens}
 
 
 def _sampled_tokens(trajectory: Trajectory) -> int:

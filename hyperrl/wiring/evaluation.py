@@ -12,7 +12,6 @@ from hyperrl.agents.base import load_program, program_name
 from hyperrl.agents.env_pool import EnvPool
 from hyperrl.agents.episode import EpisodePlan, RolloutSettings
 from hyperrl.agents.limits import RolloutLimits
-from hyperrl.agents.rollout import play_groups
 from hyperrl.agents.scorers import load_scorer
 from hyperrl.envs.registration import load_entry_points, make_env
 from hyperrl.errors import ConfigError, RolloutError
@@ -25,6 +24,7 @@ from hyperrl.wiring.eval_directory import EvalDirectory
 from hyperrl.wiring.eval_policies import EvalJob, OpenSeat, PolicyChoice
 from hyperrl.wiring.held_out import evaluation_params
 from hyperrl.wiring.rollout_thread import RolloutThread
+from hyperrl.wiring.served import play_served_groups
 from hyperrl.wiring.task_order import derive_seed, pick_held_out
 
 __all__ = ["EvalReport", "EvalSettings", "run_evaluation"]
@@ -235,7 +235,7 @@ class _Evaluation:
         with EnvPool() as envs, RolloutThread() as thread:
             try:
                 thread.run(
-                    play_groups(
+                    play_served_groups(
                         missing,
                         settings,
                         envs=envs,

@@ -9,12 +9,13 @@ from typing import Self
 from hyperrl.agents.base import load_program
 from hyperrl.agents.recorder import PolicySeat
 from hyperrl.agents.rendering import Renderer
-from hyperrl.agents.rollout import EnvPool, EpisodePlan, RolloutLimits, RolloutSettings, play_groups
+from hyperrl.agents.rollout import EnvPool, EpisodePlan, RolloutLimits, RolloutSettings
 from hyperrl.agents.scorers import load_scorer
 from hyperrl.sampling import EpisodeKey, Sampler, SamplingParams
 from hyperrl.train.config import TrainConfig
 from hyperrl.trajectory import Group, GroupId, Trajectory
 from hyperrl.wiring.rollout_thread import RolloutThread
+from hyperrl.wiring.served import play_served_groups
 
 __all__ = ["Player"]
 
@@ -104,7 +105,7 @@ class Player:
             scorers=self._scorers,
             scorer_timeout_s=self._config.env.scorer_timeout_s,
         )
-        work = play_groups(
+        work = play_served_groups(
             plans,
             settings,
             envs=self._envs,

@@ -20,6 +20,8 @@ PLANTS = [
     ("layers only point down", "hyperrl/agents/base.py", "import hyperrl.train.config"),
     ("layers only point down", "hyperrl/agents/base.py", "import hyperrl.wiring"),
     ("layers only point down", "hyperrl/wiring/__init__.py", "import hyperrl.cli"),
+    ("layers only point down", "hyperrl/agents/base.py", "import hyperrl.harness.gateway"),
+    ("layers only point down", "hyperrl/harness/gateway/reading.py", "import hyperrl.train.config"),
     (
         "train never imports environments, agents, wiring or tasks",
         "hyperrl/train/losses.py",

@@ -170,6 +170,7 @@ def test_what_was_played_is_described_whether_learned_from_or_not():
     assert metrics["rollout/tool_calls/a"] == 2
     assert metrics["rollout/tool_calls/b"] == 1
     assert metrics["rollout/new_root_rate"] == pytest.approx(1 / 3)
+    assert metrics["rollout/delivered_fraction"] == 1
     assert metrics["episodes/truncated_fraction"] == 0.5
     assert metrics["response_length/max"] == 3
     assert describe_play([]) == {"episodes/failed": 0}

@@ -1,0 +1,47 @@
+"""What an episode knows of the endpoint that serves its policies: the gateway implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from hyperrl.agents.recorder import Recorder
+
+__all__ = ["Host", "Session"]
+
+
+class Session(Protocol):
+    """The policies of one episode, served over HTTP."""
+
+    @property
+    def base_url(self) -> str:
+        """Where a client is pointed at."""
+        ...
+
+    @property
+    def api_key(self) -> str:
+        """The secret that a client has to show."""
+        ...
+
+    @property
+    def error(self) -> BaseException | None:
+        """What first kept a policy from answering; ``None`` if nothing did, or only a limit."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Counts of the requests, by kind."""
+        ...
+
+    async def aclose(self) -> None:
+        """Refuse every later request, cancel those in flight, and settle what was never delivered."""
+        ...
+
+
+class Host(Protocol):
+    """Opens sessions. It is bound to the running loop from the first session on."""
+
+    def open(self, recorder: Recorder) -> Session:
+        """Serve the policies of a recorder."""
+        ...

@@ -1,0 +1,268 @@
+"""Sessions: the policies of one episode, as they are served to a program over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from hyperrl.agents.episode import FATAL
+from hyperrl.agents.forest import RecordedTurn
+from hyperrl.agents.limits import LimitReached
+from hyperrl.agents.recorder import Recorder
+from hyperrl.errors import ConfigError, HyperrlError
+from hyperrl.harness.gateway.echoes import Echoes
+from hyperrl.harness.gateway.exchange import Answer, ModelRequest, RefusedError
+from hyperrl.harness.gateway.purposes import Purpose, Purposes
+from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
+
+__all__ = ["Exchange", "GatewaySession", "GatewaySettings"]
+
+RETRY_GRACE_S = 0.1
+"""How long the loop gets to notice that the client of an identical request in flight has gone."""
+
+CANCEL_GRACE_S = 10.0
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """How a gateway serves.
+
+    Attributes:
+        host: address that it listens on.
+        port: port; 0 takes a free one.
+        keep_alive_s: seconds between signs of life in a stream that waits for its answer.
+        max_body_bytes: largest request, after decompression.
+        learn_from: side requests that are learned from nevertheless: ``title``, ``compaction``, ``subagent``.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    keep_alive_s: float = 3.0
+    max_body_bytes: int = 256 * 2**20
+    learn_from: frozenset[Purpose] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not self.keep_alive_s > 0 or self.max_body_bytes < 1:
+            raise ConfigError(
+                f"keep_alive_s and max_body_bytes must be positive, got {self.keep_alive_s} and"
+                f" {self.max_body_bytes}"
+            )
+
+
+class Exchange:
+    """One request while it is answered, and until its answer has been delivered.
+
+    Attributes:
+        answer: the answer, when it is there.
+        turn: the turn that was recorded for it.
+        alone: set while no connection waits for the answer.
+    """
+
+    __slots__ = ("_waiting", "alone", "answer", "turn")
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Task[Answer]
+        self.turn: RecordedTurn | None = None
+        self.alone = asyncio.Event()
+        self._waiting = 0
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """While entered, a connection waits for the answer."""
+        self._waiting += 1
+        self.alone.clear()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self.alone.set()
+
+
+class GatewaySession:
+    """The policies of one episode, served over HTTP.
+
+    Attributes:
+        name: its part of the URL.
+        api_key: the secret that a client has to show.
+        base_url: where a client is pointed at.
+        error: what first kept a policy from answering; ``None`` if nothing did, or only a limit.
+        counts: requests, by kind.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        address: str,
+        settings: GatewaySettings,
+        on_close: Callable[[GatewaySession], None],
+    ) -> None:
+        self.name = secrets.token_hex(8)
+        self.api_key = f"sk-hyperrl-{secrets.token_urlsafe(24)}"
+        self.base_url = f"{address}/s/{self.name}/v1"
+        self.error: BaseException | None = None
+        self.counts: Counter[str] = Counter()
+        self.closed = False
+        self._recorder = recorder
+        self._settings = settings
+        self._on_close = on_close
+        self._echoes = Echoes(self.name)
+        self._purposes = Purposes()
+        self._exchanges: dict[bytes, Exchange] = {}
+        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._undelivered: set[RecordedTurn] = set()
+        self._over: RefusedError | None = None
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The counts, each as ``gateway_<kind>``."""
+        return {f"gateway_{kind}": float(count) for kind, count in self.counts.items()}
+
+    @property
+    def seats(self) -> tuple[str, ...]:
+        """The seats, which are the models that a program can ask for; the default is the first."""
+        names = self._recorder.seats
+        return tuple(sorted(names, key=lambda name: name != "main"))
+
+    async def exchange(
+        self, request: ModelRequest, headers: Mapping[str, str], fingerprint: bytes
+    ) -> Exchange:
+        """Begin to answer a request, or join the answer to an earlier one that it repeats.
+
+        An identical request is a retry if no client waits for the earlier answer any more and it was never
+        delivered; then nothing is sampled. Where it was delivered, or somebody still waits for it, a
+        program wants another answer.
+
+        Raises:
+            RefusedError: the episode is over, or the request makes no sense.
+        """
+        self.counts["requests"] += 1
+        self._check_open()
+        earlier = self._exchanges.get(fingerprint)
+        if earlier is not None and not earlier.alone.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(earlier.alone.wait(), RETRY_GRACE_S)
+            earlier = self._exchanges.get(fingerprint)
+        if earlier is not None and earlier.alone.is_set():
+            self.counts["coalesced"] += 1
+            return earlier
+        if request.follows and self._echoes.turn_of(request.follows) is None:
+            text = f"no response {request.follows!r:.80} was given in this session"
+            raise RefusedError(400, "previous_response_not_found", text, "previous_response_id")
+        self._check_open()
+        begun = Exchange()
+        self._exchanges[fingerprint] = begun
+        begun.answer = asyncio.create_task(self._answer(begun, request, self._use(request, headers)))
+        self._tasks.add(begun.answer)
+        begun.answer.add_done_callback(self._ended)
+        return begun
+
+    def delivered(self, exchange: Exchange, fingerprint: bytes) -> None:
+        """Note that a client has the whole answer."""
+        if exchange.turn is not None:
+            self._undelivered.discard(exchange.turn)
+        self._forget(exchange, fingerprint)
+
+    def failed(self, exchange: Exchange, fingerprint: bytes) -> None:
+        """Note that a request got an error, so that a retry is a request of its own."""
+        self._forget(exchange, fingerprint)
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        """Return how many tokens the prompt of a request has.
+
+        Raises:
+            RefusedError: the episode is over, or it cannot be rendered.
+        """
+        self._check_open()
+        messages = self._echoes.recorded(request)
+        try:
+            return self._recorder.count_prompt(self._seat(request), messages, request.tools.schemas)
+        except HyperrlError as error:
+            raise RefusedError(400, "invalid_request", str(error)) from error
+
+    async def aclose(self) -> None:
+        """Refuse every later request, cancel those in flight; what was never delivered is not learned."""
+        if self.closed:
+            return
+        self.closed = True
+        self._on_close(self)
+        self._exchanges.clear()
+        for task in self._tasks:
+            task.cancel()
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=CANCEL_GRACE_S)
+        finally:
+            followed = {turn.parent for turn in self._recorder.forest.turns}
+            for turn in self._undelivered - followed:
+                turn.use = "side"
+                self.counts["undelivered"] += 1
+
+    def _ended(self, task: asyncio.Task[Answer]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # read here: where no client waits for it any more, nobody else does
+
+    async def _answer(self, exchange: Exchange, request: ModelRequest, use: TurnUse) -> Answer:
+        messages = self._echoes.recorded(request)
+        try:
+            reply = await self._recorder.answer(
+                self._seat(request), use, messages, request.tools.schemas, request.max_tokens
+            )
+        except LimitReached as limit:
+            overflow = limit.reason is TruncationReason.CONTEXT
+            code = "context_length_exceeded" if overflow else "episode_over"
+            self._over = RefusedError(400, code, f"the episode is over: {limit}")
+            raise self._over from limit
+        except Exception as error:  # a program is told in its own format
+            self._note(error)
+            raise RefusedError(400, "policy_error", f"the policy cannot answer: {error}") from error
+        turn = self._recorder.forest.turns[reply.turn or 0]
+        exchange.turn = turn
+        self._undelivered.add(turn)
+        if reply.stop_reason is StopReason.ABORT:
+            raise RefusedError(503, "aborted", "the sampler aborted the answer before it ended")
+        created = int(time.time())
+        return self._echoes.issue(
+            turn, reply, model=request.model or turn.seat, tools=request.tools, created=created
+        )
+
+    def _note(self, error: BaseException) -> None:
+        logger.debug("a request of session %s failed", self.name, exc_info=error)
+        self.counts["policy_errors"] += 1
+        if self.error is None or (isinstance(error, FATAL) and not isinstance(self.error, FATAL)):
+            self.error = error
+
+    def _seat(self, request: ModelRequest) -> str:
+        return request.model if request.model in self._recorder.seats else self.seats[0]
+
+    def _use(self, request: ModelRequest, headers: Mapping[str, str]) -> TurnUse:
+        begun = self._recorder.forest.last_train_turn() is not None
+        purpose = self._purposes.tell(request, headers, begun=begun)
+        self.counts["hosted_tools"] += request.tools.hosted
+        self.counts.update({f"dropped_{kind}": count for kind, count in request.dropped.items()})
+        if purpose == "task":
+            return "train"
+        self.counts[f"{purpose}_requests"] += 1
+        return "train" if purpose in self._settings.learn_from else "side"
+
+    def _check_open(self) -> None:
+        if self._over is not None:
+            raise self._over
+        if self.closed:
+            raise RefusedError(400, "episode_over", "the episode is over; a late request changes nothing")
+
+    def _forget(self, exchange: Exchange, fingerprint: bytes) -> None:
+        if self._exchanges.get(fingerprint) is exchange:
+            del self._exchanges[fingerprint]
