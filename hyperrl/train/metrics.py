@@ -197,7 +197,7 @@ _TABLE: tuple[Metric, ...] = (
         "rollout/delivered_fraction",
         "fraction",
         "mean",
-        "Share of the sampled tokens in turns that are learned from; the rest is side requests and lost answers.",
+        "Share of the sampled tokens that learning may use; the rest is side requests and lost answers.",
     ),
     Metric("rollout/tool_calls/<status>", "calls", "sum", "Tool calls by status (`ok`, `timeout`, ...)."),
     Metric("timing_s/gen", "s", "sum", "Playing the episodes."),
