@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
     child.wait()
     reader.join(timeout=0.2)
     os.write(2, bytes(tail))
-    os.killpg(0, signal.SIGKILL)
+    _end_group()
 
 
 def _keep_tail(stream: IO[bytes], tail: bytearray) -> None:
@@ -52,10 +52,15 @@ def _keep_tail(stream: IO[bytes], tail: bytearray) -> None:
         del tail[:-_KEPT_BYTES]
 
 
+def _end_group() -> None:
+    """End this process and its group by the group's own number: 0 would mean whatever group it is in."""
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
 def _leave_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_WATCH_S)
-    os.killpg(0, signal.SIGKILL)
+    _end_group()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from hyperrl.errors import EnvError
 __all__ = ["BlockingFunction", "WorkerPool", "call_blocking", "shared_pool"]
 
 _START_LIMIT_S = 60.0
+_END_LIMIT_S = 5.0  # for a worker that has closed its line to end
 _FEWEST_WORKERS, _MOST_WORKERS = 4, 16  # tools that wait for a network should overlap even on one core
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from hyperrl.envs.tool_worker import serve; serve({handle})"
 
@@ -71,7 +73,14 @@ class _Worker:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it runs. One that has ended keeps its id until :meth:`kill`: nobody else gets it."""
+        if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+            return self._process.poll() is None
+        try:
+            look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self._process.pid, look) is None
+        except ChildProcessError:  # collected, or the whole program has children collected unseen
+            return self._process.poll() is None
 
     def call(self, job: bytes, timeout_s: float) -> tuple[str, str]:
         """Run a job. Loading its module is not counted against ``timeout_s``.
@@ -91,16 +100,21 @@ class _Worker:
                     raise _OverrunError
                 status, text = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
-            code = self._process.wait()
+            deadline = time.monotonic() + _END_LIMIT_S
+            while self.alive and time.monotonic() < deadline:
+                time.sleep(0.005)
+            code = self.kill()
             raise _WorkerGoneError(f"{self._what}'s process ended with code {code}") from error
         return status, text
 
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def kill(self) -> int:
+        """End it and its children; return its exit code. Its id is signalled only while it is its own."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
-        self._process.wait()
         self._connection.close()
+        return self._process.wait()
 
 
 class _Turns:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import os
+import select
 import selectors
 import signal
 import socket
@@ -230,7 +231,7 @@ def _pump(
         left = memoryview(command.stdin.encode("utf-8", errors="backslashreplace"))
         while _reading(selector) and time.monotonic() < deadline:
             ready = selector.select(timeout=0.1)
-            if not ready and process.poll() is not None:
+            if not ready and _has_ended(process, within_s=0.0):
                 break  # somebody who outlived the supervisor holds the streams open
             for key, _ in ready:
                 if key.data is None:
@@ -269,11 +270,10 @@ def _read(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
 
 def _end(process: subprocess.Popen[bytes], control: Control) -> dict[str, Any] | None:
     """Wait for the supervisor; where it does not end, or was killed, end its process group."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=_GRACE_S)
-    verdict = control.verdict() if process.returncode is not None else None
+    verdict = control.verdict() if _has_ended(process, within_s=_GRACE_S) else None
     if verdict is None:
         _end_group(process)
+    process.wait()
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -281,13 +281,33 @@ def _end(process: subprocess.Popen[bytes], control: Control) -> dict[str, Any] |
     return verdict
 
 
+def _has_ended(process: subprocess.Popen[bytes], *, within_s: float) -> bool:
+    """Wait for the end of a process without collecting it: until then nobody else gets its id."""
+    if process.returncode is not None:
+        return True
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:  # the whole program has children collected unseen (SIGCHLD is ignored)
+        process.wait()
+        return True
+    try:
+        waiting = select.poll()
+        waiting.register(handle, select.POLLIN)
+        return bool(waiting.poll(within_s * 1000))
+    finally:
+        os.close(handle)
+
+
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End what has not left the supervisor's group, and wait a moment until it is gone."""
-    deadline = time.monotonic() + _GROUP_GRACE_S
+    if process.returncode is not None:
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        deadline = time.monotonic() + _GROUP_GRACE_S
         while time.monotonic() < deadline:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            os.killpg(process.pid, 0)  # asks only: the id is not ours any more when the group is gone
             time.sleep(0.005)
 
 

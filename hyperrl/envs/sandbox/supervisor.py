@@ -165,11 +165,30 @@ def _drain(child: int) -> tuple[int, float]:
                 cpu_s += its_cpu_s
         else:
             for process in _survey()[0]:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGKILL)
+                _kill_descendant(process)
             time.sleep(0.001)
         reaped = _reap()
     return status, cpu_s
+
+
+def _kill_descendant(process: int) -> None:
+    """Kill a process, if it is still the one that was found: ids of those that ended are given out again."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(process)  # from here on it means this process, and no later one
+        try:
+            if _descends(process):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
+def _descends(process: int) -> bool:
+    """Whether a process is a descendant of this one. Raises OSError where the line is breaking off."""
+    ours = os.getpid()
+    while process not in (ours, 0, 1):
+        with open(f"/proc/{process}/stat", "rb") as stat:
+            process = int(stat.read().rpartition(b")")[2].split()[1])  # a name may hold anything
+    return process == ours
 
 
 def _reap() -> list[tuple[int, int, float]] | None:

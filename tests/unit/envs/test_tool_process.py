@@ -259,3 +259,15 @@ def test_failures_of_tools_are_no_failures_of_the_episode(no_workers):
     outcome = asyncio.run(play())
     assert outcome.reward == 1.0
     assert not any(isinstance(term.error, Failure) for term in outcome.reward_terms)
+
+
+def test_a_worker_that_ended_keeps_its_id_until_it_is_collected():
+    """So that ending what it left behind never reaches a stranger."""
+    worker = tool_process._Worker("the tool")
+    worker._process.terminate()
+    while worker.alive:
+        time.sleep(0.01)
+    os.kill(worker._process.pid, 0)
+    assert worker.kill() == worker.kill() == -15
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker._process.pid, 0)

@@ -171,6 +171,23 @@ def test_ends_are_told_apart(contained):
     assert run(contained, "import os; os.abort()").exit_code in (-6, 128 + 6)
 
 
+STALE = """
+import subprocess, sys
+from hyperrl.envs.sandbox.supervisor import _kill_descendant
+_kill_descendant(int(sys.argv[1]))
+_kill_descendant(2**22 + 1)
+child = subprocess.Popen(["/bin/sh", "-c", "/bin/sleep 600 & echo $!; wait"], stdout=subprocess.PIPE)
+_kill_descendant(int(child.stdout.readline()))
+print(child.wait())
+"""
+
+
+def test_the_supervisor_kills_no_stranger_that_was_given_an_old_id(victim):
+    command = [sys.executable, "-c", STALE, str(victim.pid)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, victim.poll()) == ("0\n", None)
+
+
 INCIDENT = """
 import asyncio, os, subprocess, sys
 from hyperrl.envs.sandbox import Confinement, LocalSandbox
