@@ -154,7 +154,18 @@ _TABLE: tuple[Metric, ...] = (
     *_spread("critic/advantages", "1", "advantage of a loss token"),
     Metric("groups/played", "groups", "sum", "Groups that were played, dynamic sampling's further ones too."),
     Metric("groups/kept", "groups", "sum", "Groups that are learned from."),
-    Metric("groups/dropped", "groups", "sum", "Groups with fewer than two usable episodes."),
+    Metric(
+        "groups/dropped",
+        "groups",
+        "sum",
+        "Groups with fewer than `algorithm.smallest_group` usable episodes.",
+    ),
+    Metric(
+        "groups/without_signal",
+        "groups",
+        "sum",
+        "Groups that dynamic sampling left out because their rewards are equal.",
+    ),
     Metric(
         "groups/zero_std_fraction",
         "fraction",

@@ -20,7 +20,7 @@ __all__ = ["TrainResult", "Trainer", "TrainerParts"]
 
 
 class _Algorithm(Protocol):
-    def prepare(self, groups: Sequence[Group]) -> Any: ...
+    def prepare(self, groups: Sequence[Group], *, played: Sequence[Group]) -> Any: ...
 
     def has_signal(self, group: Group) -> bool: ...
 
@@ -132,7 +132,7 @@ class Trainer:
         with clock.measure("store"):
             parts.observer.on_batch(iteration, played)
         with clock.measure("adv"):
-            batch = parts.algorithm.prepare(learned)
+            batch = parts.algorithm.prepare(learned, played=played)
         steps = parts.learner.applied_steps
         metrics = dict(parts.learner.step(batch, version=self.version))
         if parts.learner.applied_steps > steps:

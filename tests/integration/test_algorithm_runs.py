@@ -116,6 +116,10 @@ def test_dynamic_sampling_plays_on_until_enough_groups_have_signal(make_run):
     assert line["groups/kept"] == min(4, len(with_signal))
     assert line["groups/played"] > 4
     assert line["groups/zero_std_fraction"] == 0
+    assert line["groups/without_signal"] + len(with_signal) == line["groups/played"]
+    # what is described is all that was played, not only what is learned from
+    tokens = sum(len(t.context_ids) + len(t.action_ids) for e in stored for t in e.turns)
+    assert line["perf/total_num_tokens"] == tokens
 
 
 def test_unknown_parts_are_refused_before_anything_starts(make_run):

@@ -38,7 +38,7 @@ class Accelerator:
         return values
 
 
-def trl_loss(tmp_path, case, loss_type, *, beta=0.0, level="token", low=0.2, high=0.28):
+def trl_loss(tmp_path, case, loss_type, *, beta=0.0, level="token", low=0.2, high=0.28, delta=None):
     """Call TRL's loss without a model: its method reads only these attributes."""
     logprobs = case.logprobs.clone().requires_grad_()
     args = trl.GRPOConfig(
@@ -47,6 +47,7 @@ def trl_loss(tmp_path, case, loss_type, *, beta=0.0, level="token", low=0.2, hig
         bf16=False,
         report_to=[],
         beta=beta,
+        delta=delta,
         loss_type=loss_type,
         per_device_train_batch_size=8,
     )
@@ -116,3 +117,15 @@ def test_kl_in_the_loss(compare, tmp_path, seed):
     kl = compute_kl(case.logprobs[where], case.reference[where], "k3")
     ours = (torch.from_numpy(token_weights(case.episode, "token_mean")) * kl).sum()
     compare("kl k3 in the loss", "TRL _compute_loss, beta", 0.5 * ours, with_kl - plain, 1e-7)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dual_clip(compare, tmp_path, seed):
+    case = make_case(seed, move=1.5)
+    theirs, their_gradient = trl_loss(tmp_path, case, "dapo", delta=2.0)
+    plain, _ = trl_loss(tmp_path, case, "dapo")
+    assert theirs != plain
+    config = AlgorithmConfig(clip_low=0.2, clip_high=0.28, dual_clip=2.0)
+    found, gradient = case.loss(config, "token_mean")
+    compare("clipped loss, dual clip", "TRL _compute_loss, delta", found, theirs, 1e-7)
+    compare("clipped gradient, dual clip", "TRL _compute_loss, delta", gradient, their_gradient, 1e-7)

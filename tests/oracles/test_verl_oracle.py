@@ -105,6 +105,7 @@ LOSS_PAIRS = {
     "clipped": ("vanilla", {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}),
     "gspo": ("gspo", {"clip_low": 0.02, "clip_high": 0.03}),
     "cispo": ("cispo", {"clip_low": 0.2, "clip_high": 0.28}),
+    "policy_gradient": ("gpg", {}),
 }
 
 
@@ -118,8 +119,8 @@ def test_policy_losses_and_their_gradients(compare, seed, mode, loss):
         strategy="fsdp",
         rollout_n=1,
         ppo_micro_batch_size_per_gpu=1,
-        clip_ratio_low=parts["clip_low"],
-        clip_ratio_high=parts["clip_high"],
+        clip_ratio_low=parts.get("clip_low", 0.2),
+        clip_ratio_high=parts.get("clip_high", 0.2),
         clip_ratio_c=3.0,
     )
     config.global_batch_info["loss_scale_factor"] = 7

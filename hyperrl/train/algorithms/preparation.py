@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +44,6 @@ class _Kept:
     groups: NDArray[np.int64]
     rewards: Floats
     penalties: Floats
-    excluded: Mapping[str, int]
 
 
 class Algorithm:
@@ -61,19 +60,22 @@ class Algorithm:
         self.seed = seed
         self._max_tokens = max_tokens
 
-    def prepare(self, groups: Sequence[Group]) -> TrainBatch:
+    def prepare(self, groups: Sequence[Group], *, played: Sequence[Group] | None = None) -> TrainBatch:
         """Compute masks, weights and microbatches of one iteration, and advantages where they need no scores.
 
         Episodes without a reward and episodes whose failure excludes them are left out, and groups
         with fewer than ``smallest_group`` others are left out whole; both are counted.
 
         Args:
-            groups: the iteration's groups.
+            groups: the groups to learn from.
+            played: all groups of the iteration, where dynamic sampling has left some out: what is counted
+                and described are these.
 
         Raises:
             InvariantError: an episode has side branches, and the estimator follows the main path.
         """
         config = self.config
+        played = groups if played is None else played
         kept = self._keep(groups)
         segments = [self._segments(trajectory, i) for i, trajectory in enumerate(kept.trajectories)]
         entropy = (self.seed, *(groups[0].group_id if groups else ()))
@@ -97,7 +99,7 @@ class Algorithm:
             groups=kept.groups,
             rewards=kept.rewards,
             bootstrap_ids=_bootstrap_ids(kept.trajectories) if config.follows_main_path else {},
-            metrics=_describe(groups, kept, segments),
+            metrics=self._describe(played, kept, segments),
         )
         return batch if early is None else with_advantages(batch, early)
 
@@ -144,11 +146,7 @@ class Algorithm:
 
     def _keep(self, groups: Sequence[Group]) -> _Kept:
         config = self.config
-        excluded = Counter(_why_excluded(t) for group in groups for t in group if not t.usable)
         large = [group.usable for group in groups if len(group.usable) >= config.smallest_group]
-        usable = sum(len(group.usable) for group in groups)
-        if small := usable - sum(map(len, large)):
-            excluded["small_group"] = small
         trajectories = tuple(t for members in large for t in members)
         penalties = np.array(
             [overlong_penalty(t, config.overlong, max_tokens=self._max_tokens) for t in trajectories],
@@ -159,8 +157,30 @@ class Algorithm:
             groups=np.repeat(np.arange(len(large)), [len(members) for members in large]),
             rewards=np.array([t.reward for t in trajectories], np.float64) - penalties,
             penalties=penalties,
-            excluded=excluded,
         )
+
+    def _describe(
+        self, played: Sequence[Group], kept: _Kept, segments: Sequence[Sequence[Segment]]
+    ) -> dict[str, float]:
+        used = np.unique(kept.groups)
+        small = [group for group in played if len(group.usable) < self.config.smallest_group]
+        excluded = Counter(_why_excluded(t) for group in played for t in group if not t.usable)
+        if dropped := sum(len(group.usable) for group in small):
+            excluded["small_group"] = dropped
+        counts = {
+            "groups/kept": len(used),
+            "groups/dropped": len(small),
+            "episodes/used": len(kept.trajectories),
+            "episodes/without_tokens": sum(not own for own in segments),
+            **{f"episodes/excluded/{kind}": count for kind, count in sorted(excluded.items())},
+        }
+        if self.config.dynamic_sampling:
+            counts["groups/without_signal"] = len(played) - len(small) - sum(map(self.has_signal, played))
+        metrics = {name: float(count) for name, count in counts.items()}
+        if len(used):
+            equal = sum(all_equal(kept.rewards[kept.groups == group]) for group in used)
+            metrics["groups/zero_std_fraction"] = equal / len(used)
+        return metrics | describe_play(played) | summarise("critic/rewards", kept.rewards.tolist())
 
 
 def _bootstrap_ids(trajectories: Sequence[Trajectory]) -> dict[int, NDArray[np.int32]]:
@@ -191,21 +211,3 @@ def _why_excluded(trajectory: Trajectory) -> str:
         return EXCLUDED
     errors = (term.error for term in trajectory.reward_terms if term.weight != 0)
     return next((error.kind for error in errors if error is not None), "unscored")
-
-
-def _describe(
-    groups: Sequence[Group], kept: _Kept, segments: Sequence[Sequence[Segment]]
-) -> dict[str, float]:
-    used = np.unique(kept.groups)
-    counts = {
-        "groups/kept": len(used),
-        "groups/dropped": len(groups) - len(used),
-        "episodes/used": len(kept.trajectories),
-        "episodes/without_tokens": sum(not own for own in segments),
-        **{f"episodes/excluded/{kind}": count for kind, count in sorted(kept.excluded.items())},
-    }
-    metrics = {name: float(count) for name, count in counts.items()}
-    if len(used):
-        equal = sum(all_equal(kept.rewards[kept.groups == group]) for group in used)
-        metrics["groups/zero_std_fraction"] = equal / len(used)
-    return metrics | describe_play(groups) | summarise("critic/rewards", kept.rewards.tolist())

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_cases import random_groups, trajectory, turn
@@ -21,6 +22,7 @@ from hyperrl.train.advantages import (
     whiten,
 )
 from hyperrl.train.algorithms import Algorithm
+from hyperrl.train.batch_scores import BatchScores, estimate_from_scores
 from hyperrl.train.config import AlgorithmConfig
 from hyperrl.trajectory import Group, RewardTerm
 
@@ -263,3 +265,22 @@ def test_chance_alone_leaves_small_groups_without_signal():
             for g in range(300)
         ]
         assert prepare(groups).metrics["groups/zero_std_fraction"] == pytest.approx(expected, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "expected"), [("return", [0.7, 0.8, 0.5]), ("group", [0.1, 0.1, -0.1])]
+)
+def test_a_kl_in_the_reward_is_taken_off_every_token(advantage, expected):
+    episodes = (
+        trajectory([turn([1], [2, 3])], reward=1.0),
+        trajectory([turn([1], [2])], reward=1.0, sample=1),
+    )
+    config = AlgorithmConfig(advantage=advantage, scale="none", kl={"place": "reward", "coef": 0.1})
+    batch = Algorithm(config).prepare([Group((0, 0), episodes)])
+    assert batch.minibatches[0].advantages is None  # they need the reference first
+    old, reference = torch.tensor([-1.0, -1.0, -2.0]).double(), torch.tensor([-2.0, -3.0, -7.0]).double()
+    scores = BatchScores(old=[old], reference=[reference])  # k1 is 1 and 2, and 5
+    found = estimate_from_scores(batch, scores, config)
+    assert found.minibatches[0].advantages.tolist() == pytest.approx(expected)
+    assert found.metrics["actor/reward_kl_penalty"] == pytest.approx(8 / 3)
+    assert batch.rewards.tolist() == [1, 1]

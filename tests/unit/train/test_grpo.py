@@ -174,3 +174,18 @@ def test_what_was_played_is_described_whether_learned_from_or_not():
     assert metrics["episodes/truncated_fraction"] == 0.5
     assert metrics["response_length/max"] == 3
     assert describe_play([]) == {"episodes/failed": 0}
+
+
+def test_what_dynamic_sampling_leaves_out_is_counted_and_described():
+    played = [group([1.0, 0.0], 0), group([1.0, 1.0], 1), group([1.0, None], 2), group([None, None], 3)]
+    algorithm = Algorithm(AlgorithmConfig(name="dapo"))
+    learned = [one for one in played if algorithm.has_signal(one)]
+    assert learned == played[:1]
+    metrics = algorithm.prepare(learned, played=played).metrics
+    assert all(find_metric(name) for name in metrics)
+    assert metrics["groups/kept"] == metrics["groups/without_signal"] == 1
+    assert metrics["groups/dropped"] == 2
+    assert metrics["episodes/used"] == 2
+    assert metrics["episodes/excluded/reward_error"] == 3
+    assert metrics["episodes/excluded/small_group"] == 1
+    assert metrics["perf/total_num_tokens"] == 8 * 4
