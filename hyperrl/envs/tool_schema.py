@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import re
@@ -77,13 +78,42 @@ def read_signature(function: Callable[..., Any], name: str) -> ToolSignature:
     )
 
 
-def coerce_arguments(signature: ToolSignature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the types of the signature.
+def coerce_arguments(
+    signature: ToolSignature, arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the arguments with the types of the signature, and what was mended for it.
+
+    A list or an object that was written as a string of JSON is read, where a string does not fit; that is
+    the repair ``double_encoded``.
 
     Raises:
         ValueError: they do not fit; the message names each argument that does not, for the policy.
     """
-    return signature.coerce(arguments)
+    try:
+        return signature.coerce(arguments), ()
+    except ValueError:
+        decoded = _decode_containers(signature, arguments)
+        if decoded == arguments:
+            raise
+    return signature.coerce(decoded), ("double_encoded",)
+
+
+def _decode_containers(signature: ToolSignature, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    known = signature.schema["function"]["parameters"].get("properties", {})
+    decoded = dict(arguments)
+    for name, value in arguments.items():
+        if (
+            isinstance(value, str)
+            and value.lstrip()[:1] in ("[", "{")
+            and not _takes_text(known.get(name, {}))
+        ):
+            with contextlib.suppress(ValueError, RecursionError):
+                decoded[name] = json.loads(value)
+    return decoded
+
+
+def _takes_text(shape: Mapping[str, Any]) -> bool:
+    return shape.get("type") == "string" or any(map(_takes_text, shape.get("anyOf", ())))
 
 
 def _validate(

@@ -126,5 +126,5 @@ def _record(call: ToolCall, result: ToolResult, *, duration_s: float = 0.0) -> T
         status=result.status,
         result=result.text,
         duration_s=duration_s,
-        repairs=call.repairs,
+        repairs=call.repairs + result.repairs,
     )

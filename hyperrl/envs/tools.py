@@ -35,10 +35,12 @@ class ToolResult:
     Attributes:
         status: ``ok``, ``bad_arguments``, ``timeout`` or ``error``.
         text: what the policy reads.
+        repairs: what was mended in the arguments before it ran.
     """
 
     status: str
     text: str
+    repairs: tuple[str, ...] = ()
 
 
 class Tool:
@@ -125,7 +127,7 @@ class Tool:
             ToolServerError: whatever runs the tool is gone, so that no call can succeed any more.
         """
         try:
-            values = coerce_arguments(self._signature, arguments)
+            values, repairs = coerce_arguments(self._signature, arguments)
         except ValueError as error:
             return ToolResult(status="bad_arguments", text=f"Error: {error}")
         if self._blocking is not None and self.timeout_s is not None:
@@ -135,7 +137,7 @@ class Tool:
         else:
             status, text = await self._run(self.__get__(env), values)
         text = text if status == "ok" else f"Error: {text}"
-        return ToolResult(status=status, text=shorten(text, self.max_output_chars))
+        return ToolResult(status=status, text=shorten(text, self.max_output_chars), repairs=repairs)
 
     async def _run(self, function: Callable[..., Any], values: dict[str, Any]) -> tuple[str, str]:
         try:

@@ -77,6 +77,16 @@ def test_arguments_are_coerced_to_the_signature():
     assert (result.status, result.text) == ("ok", "5 2 mi fast ['a'] ")
 
 
+def test_an_argument_that_is_encoded_twice_is_read_and_recorded():
+    twice = {"place": '{"name": "[here]"}', "tags": '["a", "b"]', "note": "{}"}
+    result = call(measure, twice)
+    assert (result.status, result.repairs) == ("ok", ("double_encoded",))
+    assert result.text == "[here] 0 m fast ['a', 'b'] {}"
+    assert call(measure, {"place": {"name": "x"}, "note": "[]"}).repairs == ()
+    assert call(measure, {"place": "{oops"}).status == "bad_arguments"
+    assert call(measure, {"place": "[" * 100_000}).status == "bad_arguments"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
