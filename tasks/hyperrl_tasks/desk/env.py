@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 from typing import Any, Literal
@@ -13,12 +14,14 @@ from hyperrl.errors import ConfigError
 from hyperrl.sampling import Message
 from hyperrl_tasks.desk.cases import Difficulty, apply_requests, draw_case
 from hyperrl_tasks.desk.customer import Customer
-from hyperrl_tasks.desk.shop import RULES, Shop
+from hyperrl_tasks.desk.shop import RULES, Shop, money
 
 __all__ = ["MORE", "Desk"]
 
 _COUNTS = {"train": 100_000, "test": 2_000}
 _RULE = re.compile(r"\bR[1-5]\b")
+_FIGURE = re.compile(rf"\d+\.\d\d(?!\d)|\b\d{{1,2}} (?:{'|'.join(calendar.month_name[1:])})\b", re.IGNORECASE)
+_MOST_STRANGE_FIGURES = 2
 MORE = "Is there anything else?"
 """What makes the scripted customer go on."""
 
@@ -146,7 +149,10 @@ class Desk(TextEnv):
 
     @reward(weight=0.0)
     def told(self, task: Task) -> float:
-        """Share of what the customer had to be told, in [0, 1]; 0 where it was told a rule that is not it."""
+        """Share of what the customer had to be told, in [0, 1].
+
+        0 where it was told a rule that is not it, or more than two amounts and dates that no order has.
+        """
         return self._share_told(task)
 
     def _state_is_right(self, task: Task) -> bool:
@@ -155,10 +161,18 @@ class Desk(TextEnv):
     def _share_told(self, task: Task) -> float:
         spoken = "\n".join(self._spoken)
         due = [text for request in task["requests"] for text in request["told"]]
-        if set(_RULE.findall(spoken)) - set(due):
+        if set(_RULE.findall(spoken)) - set(due) or self._guesses(task, spoken) > _MOST_STRANGE_FIGURES:
             return 0.0
         found = [re.search(rf"(?<![\w.,]){re.escape(text)}(?!\w)", spoken, re.IGNORECASE) for text in due]
         return sum(match is not None for match in found) / len(due) if due else 1.0
+
+    def _guesses(self, task: Task, spoken: str) -> int:
+        """Count the amounts and dates that the customer was told and that stand in no order."""
+        known = {str(order["arrives"]).casefold() for order in task["orders"]}
+        for order in task["orders"]:
+            cents = [item["cents"] for item in order["items"]]
+            known.update(map(money, [*cents, sum(cents)]))
+        return len({figure.casefold() for figure in _FIGURE.findall(spoken)} - known)
 
     def gold(self, task: Task) -> list[str]:
         """Return a whole talk: who are you, then each request dealt with."""

@@ -235,6 +235,17 @@ def test_only_what_the_customer_hears_was_told():
     assert terms(task, FIND, f"<think>123.50</think>{DONE}")["told"] == 0.0
 
 
+def test_to_list_all_amounts_and_dates_is_no_answer():
+    amounts = " ".join(f"{cents / 100:.2f}" for cents in range(10_000, 15_000, 5))
+    dates = " ".join(f"{day} March." for day in range(1, 29))
+    paid = case(request("total", told=["123.50"]))
+    arrives = case(request("arrival", told=["7 March"]), status="shipped", arrives="7 March")
+    for task in (paid, arrives):
+        assert terms(task, FIND, f"{amounts} {dates} {DONE}")["solved"] == 0.0
+    assert terms(paid, FIND, f"Not 120.00, it was 123.50. {DONE}")["solved"] == 1.0
+    assert terms(arrives, FIND, f"It arrives on 7 March. {DONE}")["solved"] == 1.0
+
+
 def test_impossible_calls_are_errors_that_change_nothing():
     env, (observation, *_, info) = play(
         case(request("cancel")),
