@@ -53,7 +53,10 @@ def place_rewards(tokens: LossTokens, trajectories: Sequence[Trajectory], penalt
         penalties: f64[B], taken off where the terms of the answer turn stand.
     """
     placed = np.zeros(len(tokens))
-    last = {(int(b), int(t)): i for i, (b, t) in enumerate(zip(tokens.trajectory, tokens.turn, strict=True))}
+    # Tokens of a turn stand together, so that only its last one has another behind it.
+    ends = np.flatnonzero(np.diff(tokens.trajectory, append=-1) | np.diff(tokens.turn, append=-1))
+    turns = zip(tokens.trajectory[ends].tolist(), tokens.turn[ends].tolist(), strict=True)
+    last = dict(zip(turns, ends.tolist(), strict=True))
     for episode in np.unique(tokens.trajectory).tolist():
         trajectory = trajectories[episode]
         end = _last_of_main_path(trajectory, episode, last)
