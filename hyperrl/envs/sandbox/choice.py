@@ -24,7 +24,8 @@ def make_sandbox(
     """Make the strongest sandbox that works here.
 
     Args:
-        minimum: the weakest level to accept: ``none``, ``limited`` or ``isolated``.
+        minimum: the weakest level to accept: ``none``, ``limited`` or ``isolated``. What is ``limited``
+            on this machine may or may not hold signals; ask ``contains_signals`` of what is returned.
         limits: what one run may use; None: the defaults of :class:`SandboxLimits`.
         interpreter: ``cpython`` for all of Python; ``monty`` for a subset, quick and isolated anywhere.
 

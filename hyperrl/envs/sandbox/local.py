@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from hyperrl.envs.sandbox.base import PROGRAM_NAME, SandboxLevel, SandboxLimits, SandboxResult, check_files
@@ -70,7 +71,9 @@ class LocalSandbox:
         if sys.platform != "linux":
             raise ConfigError(f"a sandbox of level 'limited' needs Linux; this is {sys.platform}")
         self.limits = limits or SandboxLimits()
-        self.confinement = confinement or find_confinement(sys.executable, tempfile.gettempdir())
+        folder = tempfile.gettempdir()  # as it is now: for this one the confinement is found to work
+        self.confinement = confinement or find_confinement(sys.executable, folder)
+        self._place = _Place(limits=self.limits, confinement=self.confinement, folder=folder)
         if not self.contains_signals:
             _warn_once()
 
@@ -82,8 +85,40 @@ class LocalSandbox:
         self, code: str, *, stdin: str = "", files: Mapping[str, str | bytes] | None = None
     ) -> SandboxResult:
         checked = check_files(files)
-        run = functools.partial(_run, code, stdin, checked, self.limits, self.confinement)
-        return await run_in_thread(run)
+        return await run_in_thread(lambda control: self._place.run(code, stdin, checked, control))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where code runs: under which limits and confinement, and where its working directory is made."""
+
+    limits: SandboxLimits
+    confinement: Confinement
+    folder: str
+
+    def run(self, code: str, stdin: str, files: Mapping[str, bytes], control: Control) -> SandboxResult:
+        uid = draw_private_uid() if self.confinement.own_user else None
+        with tempfile.TemporaryDirectory(
+            prefix="hyperrl-sandbox-", dir=self.folder, ignore_cleanup_errors=True
+        ) as folder:
+            write_files(Path(folder), code, files)
+            if uid is not None:
+                give_away(Path(folder), uid)
+            command = Command(
+                words=(sys.executable, PROGRAM_NAME),
+                env={**PYTHON_ENVIRONMENT, "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder},
+                cwd=Path(folder),
+                limits=self.limits,
+                stdin=stdin,
+                uid=uid,
+                confinement=self.confinement,
+                extra_tasks=_WRAPPERS if self.confinement.pid_namespace else 0,
+            )
+            result = run_command(command, control)
+        # The folder's random name would make equal runs differ, in every traceback.
+        return dataclasses.replace(
+            result, stdout=result.stdout.replace(folder, "/tmp"), stderr=result.stderr.replace(folder, "/tmp")
+        )
 
 
 @functools.cache
@@ -99,7 +134,7 @@ def find_confinement(executable: str, folder: str) -> Confinement:
     Raises:
         ConfigError: the interpreter does not even run without any.
     """
-    expected = _probe(Confinement(capabilities="kept"))
+    expected = _probe(Confinement(capabilities="kept"), folder)
     if not expected.ok:
         raise ConfigError(
             f"a sandbox of level 'limited' cannot be had: {executable} does not run in {folder}:"
@@ -107,15 +142,16 @@ def find_confinement(executable: str, folder: str) -> Confinement:
         )
     root = os.getuid() == 0
     for confinement in list_confinements(abi=landlock_abi(), filters=can_filter(), root=root):
-        found = _probe(confinement)
+        found = _probe(confinement, folder)
         if found.ok and found.stdout == expected.stdout:
             return confinement
     return Confinement(capabilities="kept")
 
 
-def _probe(confinement: Confinement) -> SandboxResult:
+def _probe(confinement: Confinement, folder: str) -> SandboxResult:
+    place = _Place(limits=_PROBE_LIMITS, confinement=confinement, folder=folder)
     with contextlib.closing(Control()) as control:
-        return _run(_PROBE, "", {}, _PROBE_LIMITS, confinement, control)
+        return place.run(_PROBE, "", {}, control)
 
 
 @functools.cache
@@ -124,34 +160,4 @@ def _warn_once() -> None:
         "a sandbox of level 'limited' cannot keep code here from ending this user's other processes, this"
         " one included: the kernel has neither Landlock with signals (Linux 6.12) nor namespaces to offer."
         " For code that nobody has read, install bubblewrap or use interpreter='monty'; see docs/sandboxes.md"
-    )
-
-
-def _run(
-    code: str,
-    stdin: str,
-    files: Mapping[str, bytes],
-    limits: SandboxLimits,
-    confinement: Confinement,
-    control: Control,
-) -> SandboxResult:
-    uid = draw_private_uid() if confinement.own_user else None
-    with tempfile.TemporaryDirectory(prefix="hyperrl-sandbox-", ignore_cleanup_errors=True) as folder:
-        write_files(Path(folder), code, files)
-        if uid is not None:
-            give_away(Path(folder), uid)
-        command = Command(
-            words=(sys.executable, PROGRAM_NAME),
-            env={**PYTHON_ENVIRONMENT, "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder},
-            cwd=Path(folder),
-            limits=limits,
-            stdin=stdin,
-            uid=uid,
-            confinement=confinement,
-            extra_tasks=_WRAPPERS if confinement.pid_namespace else 0,
-        )
-        result = run_command(command, control)
-    # The folder's random name would make equal runs differ, in every traceback.
-    return dataclasses.replace(
-        result, stdout=result.stdout.replace(folder, "/tmp"), stderr=result.stderr.replace(folder, "/tmp")
     )

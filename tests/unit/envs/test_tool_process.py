@@ -91,6 +91,9 @@ def test_a_hanging_tool_is_killed_with_its_processes_and_the_episode_goes_on(way
     assert record.duration_s >= 1.0
     assert not outcome.terminated
     assert descendants(os.getpid()) == no_workers
+    deadline = time.monotonic() + 30
+    while marked(sleeper) and time.monotonic() < deadline:  # killed, and on a busy machine not gone at once
+        time.sleep(0.01)
     assert marked(sleeper) == set()
 
 

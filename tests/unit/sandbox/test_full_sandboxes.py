@@ -174,20 +174,20 @@ def test_many_files_fill_no_disk_where_isolated(isolated):
     assert "No space left" in run(isolated, code).stderr
 
 
-def test_many_files_are_not_stopped_where_limited_but_removed(limited, monkeypatch, tmp_path):
+def test_many_files_are_not_stopped_where_limited_but_removed(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code = "for i in range(20):\n  with open(f'part{i}', 'wb') as f: f.write(bytes(200 << 10))\nprint('all')"
-    assert run(limited, code).stdout == "all\n"
+    assert run(LocalSandbox(SMALL), code).stdout == "all\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folders_that_were_closed_are_removed_too(limited, monkeypatch, tmp_path):
+def test_folders_that_were_closed_are_removed_too(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code = (
         "import os\nos.makedirs('a/b/c')\nopen('a/b/f', 'w')\n"
         "for path in ('a/b', 'a', '.'): os.chmod(path, 0)"
     )
-    assert run(limited, code).ok
+    assert run(LocalSandbox(SMALL), code).ok
     assert list(tmp_path.iterdir()) == []
 
 
@@ -218,8 +218,11 @@ FORKS = (
 
 def test_a_fork_bomb_is_ended_where_limited(limited):
     result = run(limited, FORKS)
-    assert "more than 12 processes" in result.stderr
-    assert not result.ok
+    if limited.confinement.own_user:  # the kernel refuses the next one
+        assert int(result.stdout) < 12
+    else:
+        assert "more than 12 processes" in result.stderr
+        assert not result.ok
 
 
 def test_a_fork_bomb_meets_the_kernels_limit_where_isolated(isolated):
