@@ -70,9 +70,13 @@ class ModelConfig(Section):
     path: UserPath = Path("models/policy")
     """Model directory in the Hugging Face layout (config.json, safetensors, tokenizer.json)."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    """Type of weights and activations; losses and logprobs are float32 or wider."""
+    """Type of weights and activations; losses, logprobs, gradient sums and the optimizer are float32 or
+    wider."""
     attention: Literal["eager", "sdpa"] = "eager"
     """Attention implementation, the same for learner and sampler."""
+    gradient_checkpointing: bool = False
+    """Keep only the inputs of layers for the backward pass, and compute the rest again: less memory, about a
+    third more time."""
     device: str = "auto"
     """``auto`` takes the accelerator if there is one, else the CPU."""
     threads: Whole = 1

@@ -14,6 +14,10 @@ from hyperrl.train.device import has_fused_optimizers
 __all__ = ["GradientStep", "Optimizer"]
 
 
+SINGLE_BYTES = torch.float32.itemsize
+"""Weights of fewer bytes are optimised through masters."""
+
+
 class GradientStep(NamedTuple):
     """What became of accumulated gradients.
 
@@ -31,6 +35,11 @@ class GradientStep(NamedTuple):
 class Optimizer:
     """AdamW over a model's parameters; matrices decay, norms and biases do not.
 
+    Weights of 16 bits are not what is optimised: small updates of them would round to nothing (bfloat16
+    keeps 8 bits of a number). Each has a float32 *master*, which AdamW changes and the weight is rounded
+    from; gradients of microbatches are added in float32. After anything else has changed such weights,
+    call :meth:`reload`.
+
     Args:
         model: its parameters are changed in place.
         config: learning rate, moments, decay and clipping.
@@ -38,7 +47,9 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         self.config = config
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self._masters = {p: _make_master(p) for p in trained if p.element_size() < SINGLE_BYTES}
+        self.parameters = [self._masters.get(p, p) for p in trained]
         decayed = [p for p in self.parameters if p.ndim >= 2]
         others = [p for p in self.parameters if p.ndim < 2]
         groups = [{"params": decayed, "weight_decay": config.weight_decay}]
@@ -103,9 +114,32 @@ class Optimizer:
         """Forget accumulated gradients."""
         self._adamw.zero_grad(set_to_none=True)
 
+    @torch.no_grad()
+    def reload(self) -> None:
+        """Take the masters from the weights as they are now."""
+        for weight, master in self._masters.items():
+            master.copy_(weight)
+
     def _apply(self, norm: Tensor, lr: float) -> None:
         torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
         for group in self._adamw.param_groups:
             group["lr"] = lr
         self._adamw.step()
+        with torch.no_grad():
+            for weight, master in self._masters.items():
+                weight.copy_(master)
         self._applied_steps += 1
+
+
+def _make_master(weight: nn.Parameter) -> nn.Parameter:
+    """Return a float32 copy of a weight that takes over every gradient that the weight is given."""
+    master = nn.Parameter(weight.detach().to(torch.float32))
+
+    def hand_over(_: Tensor) -> None:
+        if weight.grad is not None:
+            wide = weight.grad.to(torch.float32)
+            master.grad = wide if master.grad is None else master.grad.add_(wide)
+            weight.grad = None
+
+    weight.register_post_accumulate_grad_hook(hand_over)  # type: ignore[no-untyped-call]
+    return master

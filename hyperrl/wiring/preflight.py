@@ -19,7 +19,7 @@ from hyperrl.train.device import resolve_device
 from hyperrl.train.models import ModelInfo, load_model_info
 from hyperrl.wiring.run_directory import RUN_FILES, refuse_unavailable
 
-__all__ = ["Checked", "Playable", "check_playable", "check_run", "check_trainable", "count_tasks"]
+__all__ = ["Checked", "Playable", "check_playable", "check_run", "count_tasks"]
 
 COMPARED_TASKS = 16
 logger = logging.getLogger(__name__)
@@ -64,7 +64,6 @@ def check_run(config: TrainConfig) -> Checked:
         ModelError: the model directory or its chat template cannot be used.
         RunDirectoryError: the folder is in use, holds an earlier run or cannot be written.
     """
-    check_trainable(config)
     _check_start_outlives(config)
     refuse_unavailable(config.run.dir, overwrite=config.run.overwrite)
     played = check_playable(config, model=config.model.path, split=config.env.train_split)
@@ -90,19 +89,6 @@ def check_playable(config: TrainConfig, *, model: Path, split: str) -> Playable:
     tasks = count_tasks(config, split)
     _check_context(config, split, info, renderer)
     return Playable(renderer=renderer, model=info, tasks=tasks)
-
-
-def check_trainable(config: TrainConfig) -> None:
-    """Refuse weights that small updates would not move.
-
-    Raises:
-        ConfigError: ``model.dtype`` is for playing only.
-    """
-    if config.model.dtype == "bfloat16":
-        raise ConfigError(
-            "model.dtype bfloat16 is for evaluation and rollouts: small updates of bfloat16 weights round"
-            " to nothing. Train with float32"
-        )
 
 
 def count_tasks(config: TrainConfig, split: str) -> int:

@@ -10,16 +10,17 @@ from hyperrl.envs.registration import make_env
 from hyperrl.errors import RolloutError
 from hyperrl.sampling import SamplingParams
 from hyperrl.train.config import TrainConfig
-from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
-from hyperrl.train.models import load_model, save_model
+from hyperrl.train.device import resolve_device, set_threads
+from hyperrl.train.models import save_model
 from hyperrl.train.sft import count_steps, run_sft
 from hyperrl.trajectory import Trajectory
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.distillation import read_episodes
 from hyperrl.wiring.gold import as_gold, make_gold_sampler
+from hyperrl.wiring.learner import load_learned
 from hyperrl.wiring.lessons import Lessons, read_lessons
 from hyperrl.wiring.player import Player
-from hyperrl.wiring.preflight import Playable, check_playable, check_trainable
+from hyperrl.wiring.preflight import Playable, check_playable
 from hyperrl.wiring.rollout_thread import RolloutThread
 from hyperrl.wiring.run_directory import refuse_existing
 from hyperrl.wiring.sft_record import SftRecord
@@ -37,18 +38,12 @@ def run_warm_start(config: TrainConfig, display: Display) -> Path:
         ConfigError, DataError, ModelError, RunDirectoryError: before anything starts.
         RolloutError: the gold of a task does not score.
     """
-    check_trainable(config)
     refuse_existing(config.model.path, overwrite=config.run.overwrite, how="--set run.overwrite=true")
     set_threads(config.model.threads)
-    device = resolve_device(config.model.device)
+    resolve_device(config.model.device)
     lessons = _gather(config, display)
     display.note(f"learning from {lessons.describe()}")
-    model = load_model(
-        config.sft.start,
-        dtype=resolve_dtype(config.model.dtype),
-        device=device,
-        attention=config.model.attention,
-    )
+    model = load_learned(config.model, config.sft.start)
     config.model.path.parent.mkdir(parents=True, exist_ok=True)
     with SftRecord(config.model.path, display) as record:
         display.start("supervised learning", count_steps(len(lessons.trajectories), config.sft))

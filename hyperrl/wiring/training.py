@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hyperrl.agents.rendering import Renderer
 from hyperrl.errors import NonFiniteError
 from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import TrainConfig, dump_config
-from hyperrl.train.consistency import ConsistencyGate
-from hyperrl.train.critic import ValueLearner, ValueModel
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
-from hyperrl.train.learner import Auxiliary, Learner
-from hyperrl.train.models import load_model, save_model
+from hyperrl.train.models import save_model
 from hyperrl.train.publication import Publisher
 from hyperrl.train.samplers import TorchSampler
 from hyperrl.train.trainer import Trainer, TrainerParts, TrainResult
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.held_out import HeldOut
+from hyperrl.wiring.learner import make_learner
 from hyperrl.wiring.observer import RunObserver
 from hyperrl.wiring.player import Player
 from hyperrl.wiring.preflight import check_run
@@ -50,7 +46,7 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
     """
     checked = check_run(config)
     # Reading the weights first shows what is wrong with them before anything is written.
-    learner = _make_learner(config)
+    learner = make_learner(config)
     with RunDirectory(config.run.dir, overwrite=config.run.overwrite) as run, ExitStack() as stack:
         sampler = make_sampler(config)
         player = stack.enter_context(open_player(config, sampler, checked.renderer))
@@ -127,31 +123,3 @@ def make_sampler(config: TrainConfig) -> TorchSampler:
         max_batch=config.sampler.max_batch,
         admission="waves",
     )
-
-
-def _make_learner(config: TrainConfig) -> Learner:
-    model = config.model
-    dtype = resolve_dtype(model.dtype)
-    load = partial(load_model, dtype=dtype, device=resolve_device(model.device), attention=model.attention)
-    return Learner(
-        load(model.path),
-        auxiliary=_make_auxiliary(config, load),
-        algorithm=config.algorithm,
-        optimizer=config.optimizer,
-        gate=ConsistencyGate(config.consistency, dtype=dtype),
-        max_staleness=config.sampler.max_staleness,
-    )
-
-
-def _make_auxiliary(config: TrainConfig, load: Callable[[Path], Any]) -> Auxiliary:
-    reference = critic = None
-    if config.algorithm.kl.place != "none":
-        reference = load(config.reference.path or config.model.path)
-    if config.algorithm.needs_critic:
-        critic = ValueLearner(
-            ValueModel(load(config.critic.path or config.model.path)),
-            config.critic,
-            config.optimizer,
-            microbatch_tokens=config.algorithm.microbatch_tokens,
-        )
-    return Auxiliary(reference, critic, config.critic.warmup if critic is not None else 0)

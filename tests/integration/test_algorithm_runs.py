@@ -145,3 +145,18 @@ def test_a_run_whose_updates_are_never_finite_ends_with_evidence(make_run):
     (line,) = iterations(config.run.dir)
     assert line["actor/updates_skipped"] == 1
     assert line["policy/version"] == 0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{"dtype": "bfloat16"}, {"gradient_checkpointing": True}, {"dtype": "bfloat16", "attention": "sdpa"}],
+)
+def test_a_run_with_less_memory_learns_within_the_gate(make_run, tiny_model, model):
+    config = make_run(model=model, algorithm={"name": "ppo"}, iterations=2)
+    run_training(config, Silent())
+    for line in iterations(config.run.dir):
+        assert line["actor/updates_applied"] == line["critic/updates_applied"] == 2
+        assert math.isfinite(line["actor/loss"])
+        assert line["consistency/over_limit"] == 0
+    before, after = weights(tiny_model), weights(config.run.dir / "model")
+    assert any(not np.array_equal(before[name], after[name]) for name in before)

@@ -199,7 +199,6 @@ def test_asking_whether_a_folder_is_available_writes_nothing(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("sections", "error", "message"),
     [
-        ({"model": {"dtype": "bfloat16"}}, ConfigError, "Train with float32"),
         ({"rollout": {"max_tokens": 300}}, ConfigError, "beyond the model's context of 256"),
         ({"sft": {"start": "nowhere"}}, HyperrlError, "nowhere"),
         ({"model": {"path": "thesis"}}, RunDirectoryError, "is not a model directory"),

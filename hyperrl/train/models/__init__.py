@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hyperrl.train.models.causal_lm import (
         build_model,
+        checkpoint_layers,
         install_weights,
         load_model,
         named_weights,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ModelInfo",
     "build_model",
+    "checkpoint_layers",
     "fetch_model",
     "install_weights",
     "load_model",
@@ -36,6 +38,7 @@ __all__ = [
 _HOME = {
     "ModelInfo": "info",
     "build_model": "causal_lm",
+    "checkpoint_layers": "causal_lm",
     "fetch_model": "fetch",
     "install_weights": "causal_lm",
     "load_model": "causal_lm",

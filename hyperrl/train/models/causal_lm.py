@@ -6,12 +6,13 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from hyperrl.errors import ModelError
 from hyperrl.train.device import memory_exhausted
@@ -19,6 +20,7 @@ from hyperrl.train.models.info import read_config
 
 __all__ = [
     "build_model",
+    "checkpoint_layers",
     "install_weights",
     "load_model",
     "named_weights",
@@ -86,6 +88,39 @@ def build_model(
         model = _guarded(directory, lambda auto: auto.from_config(config, dtype=dtype))
     model.tie_weights()
     return cast(nn.Module, model.to(device).eval())
+
+
+def checkpoint_layers(model: nn.Module) -> nn.Module:
+    """Let the layers of ``model`` keep only their inputs for the backward pass; return the model.
+
+    What they hold in between is computed again, so the gradients are the same. Only passes with gradients
+    are affected.
+
+    Raises:
+        ModelError: the architecture has no layers that can do so.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer  # noqa: PLC0415 - heavy
+
+    layers: list[Any] = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers:
+        raise ModelError(
+            f"{type(model).__name__} has no layers for gradient checkpointing; set"
+            " model.gradient_checkpointing: false"
+        )
+    for layer in layers:
+        layer.forward = _checkpointed(layer.forward)
+    return model
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Unlike the layers' own switch, this one does not ask for training mode, which has dropout."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+    return run
 
 
 def named_weights(model: nn.Module) -> dict[str, torch.Tensor]:

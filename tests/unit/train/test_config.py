@@ -19,6 +19,7 @@ run.overwrite
 model.path
 model.dtype
 model.attention
+model.gradient_checkpointing
 model.device
 model.threads
 env.id

@@ -1,0 +1,62 @@
+"""The learner of a run: the policy, its reference and its critic, from a config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+
+from hyperrl.train.config import ModelConfig, TrainConfig
+from hyperrl.train.consistency import ConsistencyGate
+from hyperrl.train.critic import ValueLearner, ValueModel
+from hyperrl.train.device import resolve_device, resolve_dtype
+from hyperrl.train.learner import Auxiliary, Learner
+from hyperrl.train.models import checkpoint_layers, load_model
+
+__all__ = ["load_learned", "make_learner"]
+
+
+def make_learner(config: TrainConfig) -> Learner:
+    """Return a learner of ``config``; reads the models.
+
+    Raises:
+        ConfigError, ModelError: a model cannot be read, or does not fit the config.
+    """
+
+    def load(path: Path) -> nn.Module:
+        return load_learned(config.model, path)
+
+    return Learner(
+        load(config.model.path),
+        auxiliary=_make_auxiliary(config, load),
+        algorithm=config.algorithm,
+        optimizer=config.optimizer,
+        gate=ConsistencyGate(config.consistency, dtype=resolve_dtype(config.model.dtype)),
+        max_staleness=config.sampler.max_staleness,
+    )
+
+
+def load_learned(config: ModelConfig, path: Path) -> nn.Module:
+    """Load a model that is learned from or with, as ``config`` says."""
+    model = load_model(
+        path,
+        dtype=resolve_dtype(config.dtype),
+        device=resolve_device(config.device),
+        attention=config.attention,
+    )
+    return checkpoint_layers(model) if config.gradient_checkpointing else model
+
+
+def _make_auxiliary(config: TrainConfig, load: Callable[[Path], nn.Module]) -> Auxiliary:
+    reference = critic = None
+    if config.algorithm.kl.place != "none":
+        reference = load(config.reference.path or config.model.path)
+    if config.algorithm.needs_critic:
+        critic = ValueLearner(
+            ValueModel(load(config.critic.path or config.model.path)),
+            config.critic,
+            config.optimizer,
+            microbatch_tokens=config.algorithm.microbatch_tokens,
+        )
+    return Auxiliary(reference, critic, config.critic.warmup if critic is not None else 0)
