@@ -22,6 +22,7 @@
     ├── PublicationError        a policy version could not be made live
     ├── InvariantError          a rule that training promises to keep was broken
     ├── NonFiniteError          too many updates in a row had a loss or gradient that was not finite
+    ├── LearningError           a run did not show what its config requires
     ├── RunDirectoryError       an output directory cannot be used
     └── RolloutError            episodes could not be played
 """
@@ -40,6 +41,7 @@ __all__ = [
     "EnvError",
     "HyperrlError",
     "InvariantError",
+    "LearningError",
     "MissingExtraError",
     "ModelError",
     "NonFiniteError",
@@ -179,6 +181,10 @@ class NonFiniteError(HyperrlError):
     def __init__(self, message: str, *, evidence: tuple[dict[str, Any], ...] = ()) -> None:
         self.evidence = evidence
         super().__init__(message)
+
+
+class LearningError(HyperrlError):
+    """A run did not show what the section ``require`` of its config demands; its files are there."""
 
 
 class RunDirectoryError(HyperrlError):

@@ -38,6 +38,7 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "ReferenceConfig",
+    "RequireConfig",
     "RolloutConfig",
     "RunConfig",
     "SamplerConfig",
@@ -217,6 +218,27 @@ class EvaluationConfig(Section):
     """Reward from which an episode counts as a success."""
 
 
+class RequireConfig(Section):
+    """What a run must show. Else it ends with an error that says what was missing; its files stay."""
+
+    finite_gradients: bool = False
+    """No update may be left out because its loss or gradient is not finite; the run stops at the first."""
+    nonzero_gradients: bool = False
+    """The run stops after ``patience`` iterations in a row without an update whose gradient is above 0."""
+    reward_differences: bool = False
+    """The run stops after ``patience`` iterations in a row in which all rewards within a group are equal."""
+    patience: Count = 10
+    """Iterations in a row that may pass without gradient or differences."""
+    signal_fraction: Fraction | None = None
+    """Least share of all groups played whose rewards differ."""
+    success: Fraction | None = None
+    """Least sampled held-out success after the last iteration."""
+    gain: Real | None = None
+    """Least gain in sampled held-out success over that before the first iteration: the mean over tasks."""
+    gain_low: Real | None = None
+    """Least lower end of the gain's 95 % interval, task by task; 0 demands that it is no chance."""
+
+
 class TrainConfig(Section):
     """A whole training run."""
 
@@ -242,6 +264,8 @@ class TrainConfig(Section):
     """The gate between sampler and learner."""
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     """Held-out evaluation."""
+    require: RequireConfig = Field(default_factory=RequireConfig)
+    """What the run must show."""
     sft: SftConfig = Field(default_factory=SftConfig)
     """Supervised learning before the run."""
     iterations: Count = 10

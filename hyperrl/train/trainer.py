@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from hyperrl.errors import InvariantError
 from hyperrl.train.config import TrainConfig
 from hyperrl.train.estimates import Estimate
 from hyperrl.train.evaluation import Evaluation, compare_success
+from hyperrl.train.requirements import Requirements
 from hyperrl.train.source import Evaluator, RunObserver, TrajectorySource
 from hyperrl.train.statistics import describe_outcomes
 from hyperrl.trajectory import Group
@@ -59,6 +61,7 @@ class TrainResult:
         iterations: finished iterations.
         policy_version: the last published version.
         seconds: wall seconds from the first publication to the last evaluation.
+        unmet: what the section ``require`` demands and the run did not show, in words.
     """
 
     before: Evaluation
@@ -66,14 +69,15 @@ class TrainResult:
     iterations: int
     policy_version: int
     seconds: float
+    unmet: tuple[str, ...] = ()
 
     @property
     def gain(self) -> Estimate:
         """Sampled success gained, task by task, with its 95 % interval."""
         return compare_success(self.before.sampled, self.after.sampled)
 
-    def summary(self) -> dict[str, float | int]:
-        """Return the numbers of ``summary.json``: sampled held-out success and what it took."""
+    def summary(self) -> dict[str, Any]:
+        """Return what ``summary.json`` holds: sampled held-out success, what it took and what is unmet."""
         before, after = self.before.sampled.success, self.after.sampled.success
         return {
             "before": before.mean,
@@ -84,6 +88,7 @@ class TrainResult:
             "iterations": self.iterations,
             "policy_version": self.policy_version,
             "seconds": round(self.seconds, 1),
+            "unmet": list(self.unmet),
         }
 
 
@@ -99,9 +104,11 @@ class Trainer:
         self.version = -1
         self.iteration = 0
         self._parts = parts
+        warmup = config.critic.warmup if config.algorithm.needs_critic else 0
+        self._requirements = Requirements(config.require, skipped=warmup)
 
     def run(self) -> TrainResult:
-        """Train to the end.
+        """Train to the end, or until it shows that what ``require`` demands will be missing.
 
         Raises:
             InvariantError: a rule that training promises to keep was broken.
@@ -111,18 +118,25 @@ class Trainer:
         began = time.monotonic()
         self._publish(0)
         before = after = self._evaluate()
-        while self.iteration < self.config.iterations:
+        while self.iteration < self.config.iterations and not self._requirements.unmet:
             self._iterate()
-            every = self.config.evaluation.every
-            if self.iteration == self.config.iterations or (every and self.iteration % every == 0):
+            if self._is_evaluated():
                 after = self._evaluate()
-        return TrainResult(
+        result = TrainResult(
             before=before,
             after=after,
             iterations=self.iteration,
             policy_version=self.version,
             seconds=time.monotonic() - began,
         )
+        if not self._requirements.unmet:
+            self._requirements.finish(success=after.sampled.success.mean, gain=result.gain)
+        return dataclasses.replace(result, unmet=tuple(self._requirements.unmet))
+
+    def _is_evaluated(self) -> bool:
+        every, done = self.config.evaluation.every, self.iteration
+        ends = done == self.config.iterations or bool(self._requirements.unmet)
+        return ends or bool(every and done % every == 0)
 
     def _iterate(self) -> None:
         parts, iteration = self._parts, self.iteration + 1
@@ -145,6 +159,7 @@ class Trainer:
         metrics["policy/version"] = float(self.version)
         metrics |= describe_outcomes(played, success=self.config.evaluation.success)
         parts.observer.on_iteration(iteration, metrics | clock.metrics(metrics))
+        self._requirements.see(iteration, metrics)
 
     def _sample(self) -> tuple[list[Group], list[Group]]:
         """Play a batch; return all groups, and those to learn from.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperrl.agents.rendering import Renderer
-from hyperrl.errors import NonFiniteError
+from hyperrl.errors import LearningError, NonFiniteError
 from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import TrainConfig, dump_config
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
@@ -43,6 +43,7 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
     Raises:
         ConfigError, DataError, ModelError, RunDirectoryError: before anything starts.
         InvariantError, NonFiniteError, PublicationError, RolloutError: while it runs; what was written stays.
+        LearningError: it ended without what ``require`` demands; all files are there.
     """
     checked = check_run(config)
     # Reading the weights first shows what is wrong with them before anything is written.
@@ -79,6 +80,11 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
         display.stop()
         save_model(learner.model, run.model, tokenizer_from=config.model.path)
         run.write_summary(result.summary())
+    if result.unmet:
+        raise LearningError(
+            f"the run did not show what its config requires: {'; '.join(result.unmet)}. {config.run.dir}"
+            " holds everything it did"
+        )
     return RunOutcome(result, config.run.dir)
 
 

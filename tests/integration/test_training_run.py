@@ -59,6 +59,7 @@ def test_a_run_leaves_everything_it_promises(make_run) -> None:
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert set(summary) == {
         *("before", "after", "gain", "gain_low", "gain_high", "iterations", "policy_version", "seconds"),
+        "unmet",
     }
     assert summary["iterations"] == 2
     assert summary["policy_version"] == 2

@@ -101,6 +101,14 @@ evaluation.top_p
 evaluation.top_k
 evaluation.max_tokens
 evaluation.success
+require.finite_gradients
+require.nonzero_gradients
+require.reward_differences
+require.patience
+require.signal_fraction
+require.success
+require.gain
+require.gain_low
 sft.data
 sft.messages_key
 sft.tools_key
