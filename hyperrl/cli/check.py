@@ -23,7 +23,9 @@ _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
 def check(
-    env_id: Annotated[str, typer.Argument(metavar="[ENV]", help="A registered id (hyperrl envs).")] = "",
+    env_id: Annotated[
+        str, typer.Argument(metavar="[ENV]", help="An id of hyperrl envs, or its name: countdown.")
+    ] = "",
     every: Annotated[bool, typer.Option("--all", help="Check all of them, a row each.")] = False,
     env_arg: EnvArguments = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False,
@@ -36,7 +38,7 @@ def check(
 
     Example: hyperrl check hyperrl/GSM8K-v0 --env-arg mode=calculator
     """
-    from hyperrl.envs.registration import load_entry_points
+    from hyperrl.envs.registration import find_env_id, load_entry_points
 
     if bool(env_id) == every:
         raise ConfigError(
@@ -45,7 +47,7 @@ def check(
     if every and env_arg:
         raise ConfigError("--env-arg is for one environment; it cannot go with --all")
     load_entry_points()
-    ok = _check_all(as_json) if every else _check_one(env_id, env_arg, as_json)
+    ok = _check_all(as_json) if every else _check_one(find_env_id(env_id), env_arg, as_json)
     if not ok:
         raise typer.Exit(1)
 

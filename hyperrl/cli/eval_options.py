@@ -51,7 +51,7 @@ SCRIPTED_EPISODES, ENDPOINT_EPISODES = 256, 32
 _WHO, _WHAT, _HOW, _RESULT = "Who plays", "What is played", "How it is played", "What is left"
 
 Target = Annotated[
-    str, typer.Argument(metavar="ENV_OR_CONFIG", help="A registered id (hyperrl envs), or a YAML config.")
+    str, typer.Argument(metavar="ENV_OR_CONFIG", help="An environment (hyperrl envs), or a YAML config.")
 ]
 PolicyName = Annotated[
     str | None,
@@ -181,9 +181,9 @@ def make_eval_config(
 
 def _env_defaults(env_id: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the sections of a config for one environment, with the limits that it has itself."""
-    from hyperrl.envs.registration import load_entry_points, make_env
+    from hyperrl.envs.registration import find_env_id, make_env
 
-    load_entry_points()
+    env_id = find_env_id(env_id)
     env = make_env(env_id, **kwargs)
     try:
         split = "test" if "test" in env.splits else env.splits[0]

@@ -31,7 +31,9 @@ A line is your answer to the environment. For several lines, write {_BLOCK} on a
 
 
 def play_env(
-    env_id: Annotated[str, typer.Argument(metavar="ENV", help="A registered id (hyperrl envs).")],
+    env_id: Annotated[
+        str, typer.Argument(metavar="ENV", help="An id of hyperrl envs, or its name: countdown.")
+    ],
     task: Annotated[str | None, typer.Option(help="Position or id of the task; else one is drawn.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the episode.")] = 0,
     env_arg: EnvArguments = None,
@@ -43,12 +45,12 @@ def play_env(
 
     Example: hyperrl play hyperrl/GSM8K-v0 --task 3 --env-arg mode=calculator
     """
-    from hyperrl.envs.registration import load_entry_points, make_env
+    from hyperrl.envs.registration import find_env_id, make_env
     from hyperrl.wiring.person import PersonEpisode
 
     if save is not None and save.exists():
         raise RunDirectoryError(f"{save} exists already; choose another file for the transcript")
-    load_entry_points()
+    env_id = find_env_id(env_id)
     env = make_env(env_id, **parse_env_arguments(env_arg))
     chosen = int(task) if task is not None and task.lstrip("-").isdecimal() else task
     episode = PersonEpisode(env, task=chosen, seed=seed)

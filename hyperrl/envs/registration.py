@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import logging
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
-from gymnasium.envs.registration import registry
+from gymnasium.envs.registration import load_env_creator, registry
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from hyperrl.errors import ConfigError, EnvError, nearest
@@ -16,7 +19,7 @@ from hyperrl.errors import ConfigError, EnvError, nearest
 if TYPE_CHECKING:
     from hyperrl.envs.core import TextEnv
 
-__all__ = ["ENTRY_POINT_GROUP", "env_ids", "load_entry_points", "make_env", "register_all"]
+__all__ = ["ENTRY_POINT_GROUP", "env_ids", "find_env_id", "load_entry_points", "make_env", "register_all"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ _OURS: dict[str, tuple[str, int | None]] = {
 """Entry point and turn limit by id."""
 
 _OTHERS: set[str] = set()
+_COLLECTED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 _PLAYED_THROUGH = (PassiveEnvChecker, OrderEnforcing, TimeLimit)
 
 
@@ -70,6 +74,20 @@ def env_ids() -> tuple[str, ...]:
     return tuple(sorted({*_OURS, *_OTHERS}))
 
 
+def find_env_id(name: str) -> str:
+    """Return the id that a person means: ``countdown`` and ``Countdown-v0`` are ``hyperrl/Countdown-v0``.
+
+    Installed packages are loaded first. A name that means no id, or several, is returned as it is.
+    """
+    load_entry_points()
+    meant = [env_id for env_id in env_ids() if _short_name(env_id) == _short_name(name)]
+    return meant[0] if len(meant) == 1 and ":" not in name and "/" not in name else name
+
+
+def _short_name(env_id: str) -> str:
+    return re.sub(r"-v\d+$|[^a-z0-9]", "", env_id.rpartition("/")[2].lower())
+
+
 def make_env(env_id: str, **kwargs: Any) -> TextEnv:
     """Make an environment for a rollout, without gymnasium's wrappers.
 
@@ -90,8 +108,9 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
     try:
         outer = gymnasium.make(name, disable_env_checker=True, **kwargs)
     except TypeError as error:
+        hint = _hint_option(name, kwargs)
         raise ConfigError(
-            f"{env_id} cannot be made with the arguments {kwargs}: {error.__cause__ or error}"
+            f"{env_id} cannot be made with the arguments {kwargs}: {hint or error.__cause__ or error}"
         ) from error
     env: Any = outer
     while isinstance(env, gymnasium.Wrapper):
@@ -105,6 +124,20 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
         raise EnvError(f"{env_id} is a {type(env).__name__}; a rollout plays subclasses of TextEnv")
     env.max_episode_steps = None if outer.spec is None else outer.spec.max_episode_steps
     return env
+
+
+def _hint_option(env_id: str, kwargs: Mapping[str, Any]) -> str:
+    """Say which of the arguments the environment does not have; empty if that is not what is wrong."""
+    entry_point = gymnasium.spec(env_id).entry_point
+    make = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    if make is None:
+        return ""
+    own = [p.name for p in inspect.signature(make).parameters.values() if p.kind not in _COLLECTED]
+    known = [*own, "split", "render_mode"]
+    strange = [name for name in kwargs if name not in known]
+    if not strange:
+        return ""
+    return f"it has no option {strange[0]!r}, only {', '.join(known)}.{nearest(strange[0], known)}"
 
 
 def _find(env_id: str) -> str:

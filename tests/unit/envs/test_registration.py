@@ -29,6 +29,23 @@ def test_an_unknown_environment_is_refused_with_the_nearest():
         make_env("text_envs:HyperrlTest/Gues-v0")
 
 
+@pytest.mark.parametrize("name", ["countdown", "Countdown", "Countdown-v0", "hyperrl/Countdown-v0"])
+def test_a_short_name_means_its_environment(name):
+    assert registration.find_env_id(name) == "hyperrl/Countdown-v0"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "count", "my_module:countdown", "mine/Countdown-v0", "hyperrl/Countdown-v1"]
+)
+def test_what_means_no_environment_stays(name):
+    assert registration.find_env_id(name) == name
+
+
+def test_an_option_that_is_not_there_is_named_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"no option 'number', only numbers, .* Did you mean 'numbers'"):
+        make_env("hyperrl/Countdown-v0", number=3)
+
+
 def test_a_module_that_cannot_be_imported_is_named_with_the_reason():
     with pytest.raises(ConfigError, match=r"'no_such_module' of .* cannot be imported: No module named"):
         make_env("no_such_module:X-v0")
