@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-
-from torch import nn
+from typing import Any
 
 from hyperrl.train.config import ModelConfig, TrainConfig
 from hyperrl.train.consistency import ConsistencyGate
@@ -24,7 +23,7 @@ def make_learner(config: TrainConfig) -> Learner:
         ConfigError, ModelError: a model cannot be read, or does not fit the config.
     """
 
-    def load(path: Path) -> nn.Module:
+    def load(path: Path) -> Any:
         return load_learned(config.model, path)
 
     return Learner(
@@ -37,7 +36,7 @@ def make_learner(config: TrainConfig) -> Learner:
     )
 
 
-def load_learned(config: ModelConfig, path: Path) -> nn.Module:
+def load_learned(config: ModelConfig, path: Path) -> Any:
     """Load a model that is learned from or with, as ``config`` says."""
     model = load_model(
         path,
@@ -48,7 +47,7 @@ def load_learned(config: ModelConfig, path: Path) -> nn.Module:
     return checkpoint_layers(model) if config.gradient_checkpointing else model
 
 
-def _make_auxiliary(config: TrainConfig, load: Callable[[Path], nn.Module]) -> Auxiliary:
+def _make_auxiliary(config: TrainConfig, load: Callable[[Path], Any]) -> Auxiliary:
     reference = critic = None
     if config.algorithm.kl.place != "none":
         reference = load(config.reference.path or config.model.path)

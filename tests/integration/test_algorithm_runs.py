@@ -41,10 +41,8 @@ def test_an_algorithm_trains_by_its_name_alone(make_run, tiny_model, name):
 
 def test_ppo_changes_actor_and_critic_and_leaves_the_reference_alone(make_run, tiny_model, monkeypatch):
     learners = []
-    make = training._make_learner
-    monkeypatch.setattr(
-        training, "_make_learner", lambda config: learners.append(make(config)) or learners[0]
-    )
+    make = training.make_learner
+    monkeypatch.setattr(training, "make_learner", lambda config: learners.append(make(config)) or learners[0])
     kl = {"place": "loss", "coef": 0.1}
     config = make_run(algorithm={"name": "ppo", "kl": kl}, critic={"lr": 1e-3}, iterations=2)
     run_training(config, Silent())
