@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, ModelRequest, RefusedError
+from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, AnswerHead, ModelRequest, RefusedError
 from hyperrl.harness.gateway.offered_tools import OfferedTool, OfferedTools
 from hyperrl.harness.gateway.reading import (
     ConversationReader,
@@ -34,8 +34,6 @@ ERROR_TYPES = {
 
 class AnthropicMessages:
     """``POST messages`` and ``POST messages/count_tokens``."""
-
-    keep_alive = b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def read(self, body: Mapping[str, Any]) -> ModelRequest:
         reader = ConversationReader()
@@ -66,7 +64,7 @@ class AnthropicMessages:
             "usage": {"input_tokens": answer.prompt_tokens, "output_tokens": answer.completion_tokens},
         }
 
-    def stream(self, answer: Answer, request: ModelRequest) -> bytes:  # noqa: ARG002  (as its protocol has it)
+    def stream(self, answer: Answer, request: ModelRequest, signs: int) -> bytes:  # noqa: ARG002
         usage = {"input_tokens": answer.prompt_tokens, "output_tokens": 0}
         head = {**_head(answer), "content": [], "stop_reason": None, "usage": usage}
         events: list[dict[str, Any]] = [{"type": "message_start", "message": head}]
@@ -89,8 +87,11 @@ class AnthropicMessages:
         error = {"type": ERROR_TYPES.get(refused.status, default), "message": message}
         return {"type": "error", "error": error, "code": refused.code}
 
-    def stream_error(self, refused: RefusedError) -> bytes:
+    def stream_error(self, refused: RefusedError, signs: int) -> bytes:  # noqa: ARG002
         return _event(self.error(refused))
+
+    def sign_of_life(self, head: AnswerHead, number: int) -> bytes:  # noqa: ARG002
+        return b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
 def _without_volatile(system: Any) -> Any:
@@ -173,10 +174,10 @@ def _read_tools(body: Mapping[str, Any]) -> OfferedTools:
 
 def _head(answer: Answer) -> dict[str, Any]:
     return {
-        "id": f"msg_{answer.key}",
+        "id": f"msg_{answer.head.key}",
         "type": "message",
         "role": "assistant",
-        "model": answer.model,
+        "model": answer.head.model,
         "stop_sequence": None,
     }
 
@@ -184,7 +185,9 @@ def _head(answer: Answer) -> dict[str, Any]:
 def _blocks(answer: Answer) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if answer.reasoning:
-        blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": f"sig_{answer.key}"})
+        blocks.append(
+            {"type": "thinking", "thinking": answer.reasoning, "signature": f"sig_{answer.head.key}"}
+        )
     if answer.content:
         blocks.append({"type": "text", "text": answer.content})
     blocks += [_tool_use(call) for call in answer.calls]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, ModelRequest, RefusedError
+from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, AnswerHead, ModelRequest, RefusedError
 from hyperrl.harness.gateway.offered_tools import OfferedTool, OfferedTools
 from hyperrl.harness.gateway.reading import (
     ConversationReader,
@@ -25,8 +25,6 @@ ROLES = {"developer": "system", "system": "system", "user": "user"}
 
 class ChatCompletions:
     """``POST chat/completions``."""
-
-    keep_alive = b": keep-alive\n\n"
 
     def read(self, body: Mapping[str, Any]) -> ModelRequest:
         if body.get("n") not in (None, 1):
@@ -58,7 +56,7 @@ class ChatCompletions:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
         return {**_head(answer, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
 
-    def stream(self, answer: Answer, request: ModelRequest) -> bytes:
+    def stream(self, answer: Answer, request: ModelRequest, signs: int) -> bytes:  # noqa: ARG002
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
         if answer.reasoning:
             deltas.append({"reasoning_content": answer.reasoning})
@@ -76,8 +74,11 @@ class ChatCompletions:
     def error(self, refused: RefusedError) -> dict[str, Any]:
         return openai_error(refused)
 
-    def stream_error(self, refused: RefusedError) -> bytes:
+    def stream_error(self, refused: RefusedError, signs: int) -> bytes:  # noqa: ARG002
         return b"data: %b\n\n" % json.dumps(openai_error(refused)).encode()
+
+    def sign_of_life(self, head: AnswerHead, number: int) -> bytes:  # noqa: ARG002
+        return b": keep-alive\n\n"
 
 
 def openai_error(refused: RefusedError) -> dict[str, Any]:
@@ -150,10 +151,10 @@ def _write_call(call: AnsweredCall) -> dict[str, Any]:
 
 def _head(answer: Answer, kind: str) -> dict[str, Any]:
     return {
-        "id": f"chatcmpl_{answer.key}",
+        "id": f"chatcmpl_{answer.head.key}",
         "object": kind,
-        "created": answer.created,
-        "model": answer.model,
+        "created": answer.head.created,
+        "model": answer.head.model,
     }
 
 

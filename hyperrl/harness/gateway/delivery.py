@@ -38,6 +38,7 @@ class Delivery:
         self._send = send
         self._keep_alive_s = keep_alive_s
         self._begun = False
+        self._signs = 0
 
     async def deliver(self, exchange: Exchange) -> bool:
         """Wait for the answer and send it; return whether the client was there to the last byte.
@@ -64,7 +65,8 @@ class Delivery:
                 return False
             if not exchange.answer.done():
                 await self._begin(200, STREAM_HEADERS)
-                await self._write(self._wire.keep_alive)
+                await self._write(self._wire.sign_of_life(exchange.head, self._signs))
+                self._signs += 1
         return True
 
     async def _send_outcome(self, exchange: Exchange, gone: asyncio.Task[None]) -> bool:
@@ -77,7 +79,7 @@ class Delivery:
             refused = error if isinstance(error, RefusedError) else _internal()
         if not self._begun:
             raise refused
-        await self._write(self._wire.stream_error(refused))
+        await self._write(self._wire.stream_error(refused, self._signs))
         await self._send({"type": "http.response.body", "body": b""})
         return False
 
@@ -85,7 +87,7 @@ class Delivery:
         answer = exchange.answer.result()
         if self._request.stream:
             await self._begin(200, STREAM_HEADERS)
-            await self._write(self._wire.stream(answer, self._request))
+            await self._write(self._wire.stream(answer, self._request, self._signs))
         else:
             body = json.dumps(self._wire.write(answer)).encode()
             await self._begin(200, [*JSON_HEADERS, (b"content-length", b"%d" % len(body))])

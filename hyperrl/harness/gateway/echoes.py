@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hyperrl.agents.forest import RecordedTurn
-from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, ModelRequest
+from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, AnswerHead, ModelRequest
 from hyperrl.harness.gateway.offered_tools import OfferedTools
 from hyperrl.sampling import Reply, ToolCall
 from hyperrl.trajectory import StopReason
@@ -23,25 +23,24 @@ Message = dict[str, Any]
 
 
 class Echoes:
-    """The answers of one session, and the ids under which they were sent.
+    """The answers of one session, and the ids under which they were sent."""
 
-    Args:
-        uid: globally unique, without an underscore; the ids on the wire begin with it.
-    """
-
-    def __init__(self, uid: str) -> None:
-        self._uid = uid
+    def __init__(self) -> None:
         self._turns: dict[str, RecordedTurn] = {}
         self._texts: dict[tuple[int, str], list[RecordedTurn]] = {}
 
-    def issue(
-        self, turn: RecordedTurn, reply: Reply, *, model: str, tools: OfferedTools, created: int
-    ) -> Answer:
+    def issue(self, head: AnswerHead, turn: RecordedTurn, reply: Reply, tools: OfferedTools) -> Answer:
         """Return a recorded reply as it is sent, and remember its ids.
 
         The calls of a reply that was cut are not sent: none of them may be run.
+
+        Args:
+            head: its key has no underscore; the ids on the wire have it between their first and second.
+            turn: where the reply was recorded.
+            reply: the reply.
+            tools: what the program offered.
         """
-        key = f"{self._uid}x{turn.index}"
+        key = head.key
         self._turns[key] = turn
         cut = reply.stop_reason is not StopReason.STOP
         calls = () if cut else reply.tool_calls
@@ -53,15 +52,13 @@ class Echoes:
         if reply.usage is not None:
             prompt, completion = reply.usage
         return Answer(
-            key=key,
-            model=model,
+            head=head,
             content=content,
             reasoning=str(reply.message.get("reasoning_content") or ""),
             calls=tuple(_sent(call, f"call_{key}_{n}", reply, n, tools) for n, call in enumerate(calls)),
             stop_reason=reply.stop_reason,
             prompt_tokens=prompt,
             completion_tokens=completion,
-            created=created,
         )
 
     def turn_of(self, wire_id: str) -> RecordedTurn | None:

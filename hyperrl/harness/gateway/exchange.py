@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from hyperrl.harness.gateway.offered_tools import OfferedTool, OfferedTools
 from hyperrl.trajectory import StopReason
 
-__all__ = ["Answer", "AnsweredCall", "ModelRequest", "RefusedError", "WireFormat"]
+__all__ = ["Answer", "AnswerHead", "AnsweredCall", "ModelRequest", "RefusedError", "WireFormat"]
 
 
 class RefusedError(Exception):
@@ -81,29 +81,40 @@ class AnsweredCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a policy answered.
+class AnswerHead:
+    """What is known of an answer before it is there.
 
     Attributes:
-        key: names the turn, globally unique; the ids on the wire are made of it.
+        key: names the answer, globally unique; the ids on the wire are made of it.
         model: the name that was asked for.
-        content: what is neither reasoning nor a call.
-        reasoning: the reasoning; empty if there is none.
-        calls: the tool calls; none where the answer was cut.
-        stop_reason: why it ended.
-        prompt_tokens, completion_tokens: tokens read and sampled.
         created: seconds since 1970.
     """
 
     key: str
     model: str
+    created: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a policy answered.
+
+    Attributes:
+        head: its names.
+        content: what is neither reasoning nor a call.
+        reasoning: the reasoning; empty if there is none.
+        calls: the tool calls; none where the answer was cut.
+        stop_reason: why it ended.
+        prompt_tokens, completion_tokens: tokens read and sampled.
+    """
+
+    head: AnswerHead
     content: str
     reasoning: str
     calls: tuple[AnsweredCall, ...]
     stop_reason: StopReason
     prompt_tokens: int
     completion_tokens: int
-    created: int
 
     @property
     def cut(self) -> bool:
@@ -126,19 +137,18 @@ class WireFormat(Protocol):
         """Return the body of a response."""
         ...
 
-    def stream(self, answer: Answer, request: ModelRequest) -> bytes:
-        """Return all events of a streamed response."""
+    def stream(self, answer: Answer, request: ModelRequest, signs: int) -> bytes:
+        """Return the events of a streamed response, less those that ``signs`` signs of life began with."""
         ...
 
     def error(self, refused: RefusedError) -> dict[str, Any]:
         """Return the body of an error."""
         ...
 
-    def stream_error(self, refused: RefusedError) -> bytes:
-        """Return the events that end a stream that has begun with an error."""
+    def stream_error(self, refused: RefusedError, signs: int) -> bytes:
+        """Return the events that end a stream, begun by ``signs`` signs of life, with an error."""
         ...
 
-    @property
-    def keep_alive(self) -> bytes:
-        """What is sent while a stream waits for its answer."""
+    def sign_of_life(self, head: AnswerHead, number: int) -> bytes:
+        """Return what is sent while a stream waits for its answer; ``number`` counts from 0."""
         ...

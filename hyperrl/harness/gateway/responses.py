@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hyperrl.harness.gateway.chat_completions import openai_error
-from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, ModelRequest, RefusedError
+from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, AnswerHead, ModelRequest, RefusedError
 from hyperrl.harness.gateway.offered_tools import OfferedTool, OfferedTools
 from hyperrl.harness.gateway.reading import (
     ConversationReader,
@@ -27,9 +27,6 @@ Items = list[dict[str, Any]]
 
 class Responses:
     """``POST responses``."""
-
-    # A comment would not do: programs restart their idle clocks with events only.
-    keep_alive = b'event: response.keep_alive\ndata: {"type": "response.keep_alive"}\n\n'
 
     def read(self, body: Mapping[str, Any]) -> ModelRequest:
         reader = ConversationReader()
@@ -59,26 +56,24 @@ class Responses:
 
     def write(self, answer: Answer) -> dict[str, Any]:
         status = "incomplete" if answer.cut else "completed"
-        return {**_head(answer, status), "output": _items(answer), "usage": _usage(answer)}
+        return {
+            **_response(answer.head, status, cut=answer.cut),
+            "output": _items(answer),
+            "usage": _usage(answer),
+        }
 
-    def stream(self, answer: Answer, request: ModelRequest) -> bytes:  # noqa: ARG002  (as its protocol has it)
-        head = {**_head(answer, "in_progress"), "incomplete_details": None, "output": [], "usage": None}
-        events: Items = [
-            {"type": "response.created", "response": head},
-            {"type": "response.in_progress", "response": head},
-        ]
+    def stream(self, answer: Answer, request: ModelRequest, signs: int) -> bytes:  # noqa: ARG002
+        events: Items = [] if signs else _opening(answer.head)
         for index, item in enumerate(_items(answer)):
             events += _item_events(item, index)
         end = "response.incomplete" if answer.cut else "response.completed"
         events.append({"type": end, "response": self.write(answer)})
-        for number, event in enumerate(events):
-            event["sequence_number"] = number
-        return b"".join(map(_event, events))
+        return _numbered(events, _sent(signs))
 
     def error(self, refused: RefusedError) -> dict[str, Any]:
         return openai_error(refused)
 
-    def stream_error(self, refused: RefusedError) -> bytes:
+    def stream_error(self, refused: RefusedError, signs: int) -> bytes:
         error = {"code": refused.code, "message": str(refused)}
         response = {
             "id": "resp_failed",
@@ -87,7 +82,11 @@ class Responses:
             "output": [],
             "error": error,
         }
-        return _event({"type": "response.failed", "sequence_number": 0, "response": response})
+        return _numbered([{"type": "response.failed", "response": response}], _sent(signs))
+
+    def sign_of_life(self, head: AnswerHead, number: int) -> bytes:
+        # A comment would not do: programs restart their idle clocks with events only.
+        return _numbered(_opening(head)[1 if number else 0 :], _sent(number))
 
 
 def _read_item(reader: ConversationReader, item: Mapping[str, Any], where: str) -> None:
@@ -161,17 +160,28 @@ def _offer(tools: OfferedTools, given: list[Any], namespace: str, place: str) ->
             tools.hosted += 1
 
 
-def _head(answer: Answer, status: str) -> dict[str, Any]:
+def _sent(signs: int) -> int:
+    """Return how many events so many signs of life had: the first has two."""
+    return signs + 1 if signs else 0
+
+
+def _opening(head: AnswerHead) -> Items:
+    response = {**_response(head, "in_progress"), "output": [], "usage": None}
+    kinds = ("response.created", "response.in_progress")
+    return [{"type": kind, "response": response} for kind in kinds]
+
+
+def _response(head: AnswerHead, status: str, *, cut: bool = False) -> dict[str, Any]:
     return {
-        "id": f"resp_{answer.key}",
+        "id": f"resp_{head.key}",
         "object": "response",
-        "created_at": answer.created,
+        "created_at": head.created,
         "status": status,
         "error": None,
-        "incomplete_details": {"reason": "max_output_tokens"} if answer.cut else None,
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
         "instructions": None,
         "metadata": {},
-        "model": answer.model,
+        "model": head.model,
         "parallel_tool_calls": True,
         "temperature": None,
         "tool_choice": "auto",
@@ -184,12 +194,12 @@ def _items(answer: Answer) -> Items:
     items: Items = []
     if answer.reasoning:
         content = [{"type": "reasoning_text", "text": answer.reasoning}]
-        items.append({"type": "reasoning", "id": f"rs_{answer.key}", "summary": [], "content": content})
+        items.append({"type": "reasoning", "id": f"rs_{answer.head.key}", "summary": [], "content": content})
     if answer.content:
         part = {"type": "output_text", "text": answer.content, "annotations": [], "logprobs": []}
-        message = {"type": "message", "id": f"msg_{answer.key}", "role": "assistant"}
+        message = {"type": "message", "id": f"msg_{answer.head.key}", "role": "assistant"}
         items.append({**message, "status": _status(answer), "content": [part]})
-    items += [_call_item(call, f"{answer.key}_{number}") for number, call in enumerate(answer.calls)]
+    items += [_call_item(call, f"{answer.head.key}_{number}") for number, call in enumerate(answer.calls)]
     return items
 
 
@@ -254,6 +264,10 @@ def _usage(answer: Answer) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": prompt + completion,
     }
+
+
+def _numbered(events: Items, start: int) -> bytes:
+    return b"".join([_event({**event, "sequence_number": n}) for n, event in enumerate(events, start)])
 
 
 def _event(event: Mapping[str, Any]) -> bytes:

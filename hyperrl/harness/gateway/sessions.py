@@ -17,7 +17,7 @@ from hyperrl.agents.limits import LimitReached
 from hyperrl.agents.recorder import Recorder
 from hyperrl.errors import ConfigError, HyperrlError
 from hyperrl.harness.gateway.echoes import Echoes
-from hyperrl.harness.gateway.exchange import Answer, ModelRequest, RefusedError
+from hyperrl.harness.gateway.exchange import Answer, AnswerHead, ModelRequest, RefusedError
 from hyperrl.harness.gateway.purposes import Purpose, Purposes
 from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
 
@@ -63,14 +63,16 @@ class Exchange:
     """One request while it is answered, and until its answer has been delivered.
 
     Attributes:
+        head: the names that the answer will have.
         answer: the answer, when it is there.
         turn: the turn that was recorded for it.
         alone: set while no connection waits for the answer.
     """
 
-    __slots__ = ("_waiting", "alone", "answer", "turn")
+    __slots__ = ("_waiting", "alone", "answer", "head", "turn")
 
-    def __init__(self) -> None:
+    def __init__(self, head: AnswerHead) -> None:
+        self.head = head
         self.answer: asyncio.Task[Answer]
         self.turn: RecordedTurn | None = None
         self.alone = asyncio.Event()
@@ -117,7 +119,8 @@ class GatewaySession:
         self._recorder = recorder
         self._settings = settings
         self._on_close = on_close
-        self._echoes = Echoes(self.name)
+        self._answers = 0
+        self._echoes = Echoes()
         self._purposes = Purposes()
         self._exchanges: dict[bytes, Exchange] = {}
         self._tasks: set[asyncio.Task[Answer]] = set()
@@ -161,7 +164,9 @@ class GatewaySession:
             text = f"no response {request.follows!r:.80} was given in this session"
             raise RefusedError(400, "previous_response_not_found", text, "previous_response_id")
         self._check_open()
-        begun = Exchange()
+        self._answers += 1
+        key, model = f"{self.name}x{self._answers}", request.model or self._seat(request)
+        begun = Exchange(AnswerHead(key=key, model=model, created=int(time.time())))
         self._exchanges[fingerprint] = begun
         begun.answer = asyncio.create_task(self._answer(begun, request, self._use(request, headers)))
         self._tasks.add(begun.answer)
@@ -233,10 +238,7 @@ class GatewaySession:
         self._undelivered.add(turn)
         if reply.stop_reason is StopReason.ABORT:
             raise RefusedError(503, "aborted", "the sampler aborted the answer before it ended")
-        created = int(time.time())
-        return self._echoes.issue(
-            turn, reply, model=request.model or turn.seat, tools=request.tools, created=created
-        )
+        return self._echoes.issue(exchange.head, turn, reply, request.tools)
 
     def _note(self, error: BaseException) -> None:
         logger.debug("a request of session %s failed", self.name, exc_info=error)
@@ -250,7 +252,8 @@ class GatewaySession:
     def _use(self, request: ModelRequest, headers: Mapping[str, str]) -> TurnUse:
         begun = self._recorder.forest.last_train_turn() is not None
         purpose = self._purposes.tell(request, headers, begun=begun)
-        self.counts["hosted_tools"] += request.tools.hosted
+        if request.tools.hosted:
+            self.counts["hosted_tools"] += request.tools.hosted
         self.counts.update({f"dropped_{kind}": count for kind, count in request.dropped.items()})
         if purpose == "task":
             return "train"

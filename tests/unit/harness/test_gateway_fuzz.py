@@ -12,13 +12,14 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playground import SpySampler, recorder
+from playground import recorder
 
 pytest.importorskip("starlette")
 
-from hyperrl.harness.gateway.server import FORMATS, GatewayApp
-from hyperrl.harness.gateway.session_table import SessionTable
-from hyperrl.harness.gateway.sessions import GatewaySession, GatewaySettings
+from served_sessions import Served
+
+from hyperrl.harness.gateway.server import FORMATS
+from hyperrl.harness.gateway.sessions import GatewaySettings
 
 SECRET = "the-secret-of-another-session"
 TOOL = {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {}}}
@@ -160,25 +161,6 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
     return route, json.dumps(body).encode()
 
 
-def open_sessions(script: Any) -> tuple[GatewayApp, GatewaySession, GatewaySession]:
-    config, table = GatewaySettings(), SessionTable()
-    sessions = []
-    for _ in range(2):
-        session = GatewaySession(
-            recorder(SpySampler(script)), address="http://host", settings=config, on_close=table.remove
-        )
-        table.add(session)
-        sessions.append(session)
-    return GatewayApp(table, config), sessions[0], sessions[1]
-
-
-async def post(app: GatewayApp, url: str, body: bytes, key: str = "") -> httpx.Response:
-    transport = httpx.ASGITransport(app=app)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    async with httpx.AsyncClient(transport=transport) as client:
-        return await client.post(url, content=body, headers=headers)
-
-
 def check_error(route: str, response: httpx.Response) -> None:
     found = response.json()
     error = found["error"]
@@ -197,17 +179,16 @@ def test_any_body_gets_an_answer_or_a_well_formed_error(asked: tuple[str, bytes]
     route, body = asked
 
     async def main() -> httpx.Response:
-        app, session, other = open_sessions(lambda prompt, key: SECRET if SECRET in prompt else "fine")
+        served = Served(lambda prompt, key: SECRET if SECRET in prompt else "fine")
+        other = served.open(recorder(served.sampler), GatewaySettings())
         hello = {"messages": [{"role": "user", "content": SECRET}]}
-        told = await post(
-            app, f"{other.base_url}/chat/completions", json.dumps(hello).encode(), other.api_key
-        )
+        url = f"{other.base_url}/chat/completions"
+        told = await served.request("POST", url, hello, authorization=f"Bearer {other.api_key}")
         assert SECRET in told.text
-        response = await post(app, f"{session.base_url}/{route}", body, session.api_key)
-        for one in (session, other):
-            await one.aclose()
-        assert other.api_key not in response.text
-        assert session.api_key not in response.text
+        response = await served.post(route, body)
+        for session in (served.session, other):
+            await session.aclose()
+            assert session.api_key not in response.text
         return response
 
     response = asyncio.run(main())
@@ -221,10 +202,7 @@ def test_any_body_gets_an_answer_or_a_well_formed_error(asked: tuple[str, bytes]
 @pytest.mark.parametrize("route", sorted(BODIES))
 def test_the_bodies_that_are_mutated_are_answered(route: str) -> None:
     async def main() -> httpx.Response:
-        app, session, _ = open_sessions(["fine"])
-        return await post(
-            app, f"{session.base_url}/{route}", json.dumps(BODIES[route][0]).encode(), session.api_key
-        )
+        return await Served(["fine"]).post(route, BODIES[route][0])
 
     response = asyncio.run(main())
     assert response.status_code == 200, response.text
@@ -237,11 +215,9 @@ def test_the_bodies_that_are_mutated_are_answered(route: str) -> None:
 )
 def test_deep_bodies_are_refused(depth: int, opening: str) -> None:
     async def main() -> None:
-        app, session, _ = open_sessions(["fine"])
+        served = Served(["fine"])
         for route in BODIES:
-            response = await post(
-                app, f"{session.base_url}/{route}", opening.encode() * depth, session.api_key
-            )
+            response = await served.post(route, opening.encode() * depth)
             assert response.status_code == 400
             check_error(route, response)
 
