@@ -2,7 +2,7 @@
 # make test          everything that continuous integration runs
 # make check         format, lint, types, import contracts, fast tests
 # make check-envs    every environment's check, graders on known cases, cost of a turn; ends with one JSON line
-# make check-oracles compare advantages, losses and corrections with verl's and TRL's; ends with a table
+# make check-oracles compare the mathematics with verl's and TRL's, and updates with themselves; ends with figures
 # make real          train a real model on real data
 # make venv          only make .venv
 # make clean         remove what was built; runs/ stays
@@ -17,6 +17,7 @@ TORCH ?= torch==2.13.0
 
 # Functions that tests compare with. Without their dependencies: verl pins other releases of transformers.
 ORACLES := verl==0.9.1 trl==1.16.0
+ORACLE_TESTS := tests/oracles $(addprefix tests/unit/train/test_update_,invariances.py reference.py)
 
 # Two workers with one thread each: on small machines threads only get in each other's way.
 WORKERS ?= 2
@@ -54,7 +55,7 @@ check-envs: venv
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/check_envs.py $(ARGS)
 
 check-oracles: venv
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/oracles $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -qq $(ORACLE_TESTS) $(ARGS)
 
 # A random model, a short supervised warm start, then GRPO. `make quickstart SEED=1` draws everything anew.
 quickstart: venv

@@ -24,11 +24,17 @@ def compare():
     return check
 
 
+def _recorded(reports):
+    """What tests of other folders, run beside these, have compared."""
+    return [value for report in reports for name, value in report.user_properties if name == "compared"]
+
+
 def pytest_terminal_summary(terminalreporter):
     if not _ROWS:
         return
+    passed, failed = (terminalreporter.stats.get(outcome, []) for outcome in ("passed", "failed"))
     worst: dict[tuple[str, str], tuple[float, float, int]] = {}
-    for function, oracle, difference, limit in _ROWS:
+    for function, oracle, difference, limit in [*_ROWS, *_recorded(passed)]:
         largest, _, count = worst.get((function, oracle), (0.0, limit, 0))
         worst[function, oracle] = (max(largest, difference), limit, count + 1)
     write = terminalreporter.write_line
@@ -37,8 +43,10 @@ def pytest_terminal_summary(terminalreporter):
     for (function, oracle), (largest, limit, count) in sorted(worst.items()):
         write(f"{function:<34}{oracle:<58}{largest:>20.3g}{limit:>10.0e}{count:>7}")
     figures = {
-        "oracles": len(worst),
-        "comparisons": len(_ROWS),
+        "passed": len(passed),
+        "failed": len(failed),
+        "functions": len(worst),
+        "comparisons": sum(row[2] for row in worst.values()),
         "largest_difference": max(row[0] for row in worst.values()),
     }
     write(json.dumps(figures))

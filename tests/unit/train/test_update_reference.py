@@ -70,7 +70,7 @@ def episode_loss(config, episode, advantage):
 
 @pytest.mark.parametrize("addition", IN_THE_LOSS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_an_update_is_its_formulas(loss, addition):
+def test_an_update_is_its_formulas(loss, addition, record_property):
     groups = random_groups(11, groups=2, size=3)
     config = make_config(loss, "seq_mean_token_sum", addition, microbatch_tokens=20)
     found = Update(prepare(groups, config), config)
@@ -84,6 +84,7 @@ def test_an_update_is_its_formulas(loss, addition):
     model.zero_grad()
     scale = max(float(value.abs().max()) for value in expected.values())
     assert scale > 1e-2
-    for name, value in expected.items():
-        # eager attention takes its softmax in float32 even for float64 weights
-        assert float((found.gradient[name] - value).abs().max()) <= 2e-6 * scale, name
+    apart = max(float((found.gradient[name] - value).abs().max()) for name, value in expected.items()) / scale
+    limit = 2e-6  # eager attention takes its softmax in float32 even for float64 weights
+    assert apart <= limit
+    record_property("compared", (f"update, {loss}", f"one pass for each episode, {addition}", apart, limit))
