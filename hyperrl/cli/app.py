@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hyperrl.cli import check, envs, evaluate, grade, models, new, person, play, template, training
+from hyperrl.cli import check, envs, evaluate, grade, models, new, person, play, replay, template, training
 
 __all__ = ["app"]
 
@@ -26,4 +26,5 @@ app.command("rollout")(play.rollout)
 app.command("eval")(evaluate.evaluate)
 app.command("sft")(training.sft)
 app.command("train")(training.train)
+app.command("replay")(replay.replay)
 app.add_typer(models.app, name="models")

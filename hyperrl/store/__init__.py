@@ -6,7 +6,13 @@ importing :mod:`hyperrl` does not.
 """
 
 from hyperrl.store.jsonl import export_jsonl, import_jsonl
-from hyperrl.store.reader import EpisodeRow, list_episodes, read_tokenizers, read_trajectories
+from hyperrl.store.reader import (
+    EpisodeRow,
+    list_episodes,
+    list_iterations,
+    read_tokenizers,
+    read_trajectories,
+)
 from hyperrl.store.writer import TrajectoryWriter
 
 __all__ = [
@@ -15,6 +21,7 @@ __all__ = [
     "export_jsonl",
     "import_jsonl",
     "list_episodes",
+    "list_iterations",
     "read_tokenizers",
     "read_trajectories",
 ]

@@ -15,7 +15,14 @@ from hyperrl.store.parts import Part, find_parts, open_part
 from hyperrl.store.schema import EPISODE, LISTED, TOKENIZER_KEY
 from hyperrl.trajectory import Trajectory, TruncationReason
 
-__all__ = ["EpisodeRow", "list_episodes", "read_part", "read_tokenizers", "read_trajectories"]
+__all__ = [
+    "EpisodeRow",
+    "list_episodes",
+    "list_iterations",
+    "read_part",
+    "read_tokenizers",
+    "read_trajectories",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +86,11 @@ def read_part(path: Path) -> Iterator[Trajectory]:
             except (pa.ArrowException, OSError, TypeError, ValueError, TrajectoryError) as error:
                 raise _damaged(path, error) from error
             yield from rows
+
+
+def list_iterations(directory: str | os.PathLike[str]) -> list[int]:
+    """Return the iterations that a store has episodes of, in order. Raises StoreError where there is none."""
+    return sorted({part.iteration for part in find_parts(Path(directory))})
 
 
 def read_tokenizers(directory: str | os.PathLike[str]) -> set[str]:

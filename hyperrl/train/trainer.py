@@ -97,6 +97,10 @@ class Trainer:
 
     Version 0 is the initial policy, published before the first sample; iteration k publishes version
     k, or nothing where every update was skipped.
+
+    Attributes:
+        version: the last published version; -1 before the first.
+        iteration: the last finished iteration; 0 before the first.
     """
 
     def __init__(self, config: TrainConfig, parts: TrainerParts) -> None:
@@ -119,7 +123,7 @@ class Trainer:
         self._publish(0)
         before = after = self._evaluate()
         while self.iteration < self.config.iterations and not self._requirements.unmet:
-            self._iterate()
+            self.iterate()
             if self._is_evaluated():
                 after = self._evaluate()
         result = TrainResult(
@@ -138,7 +142,12 @@ class Trainer:
         ends = done == self.config.iterations or bool(self._requirements.unmet)
         return ends or bool(every and done % every == 0)
 
-    def _iterate(self) -> None:
+    def iterate(self) -> None:
+        """Take one batch, learn from it, and publish the new version if there is one.
+
+        Raises:
+            InvariantError, PublicationError, RolloutError: as for :meth:`run`.
+        """
         parts, iteration = self._parts, self.iteration + 1
         clock = _Clock()
         with clock.measure("gen"):

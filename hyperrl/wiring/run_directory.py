@@ -33,6 +33,7 @@ RUN_FILES = (
     "model",
     "summary.json",
     "nonfinite.json",
+    "failure.json",
 )
 """What a run leaves in its folder, and what ``overwrite`` replaces."""
 
@@ -44,8 +45,8 @@ class RunDirectory:
 
     Layout: ``config.yaml`` (resolved), ``metrics.jsonl``, ``trajectories/`` (the store), ``evaluations/``
     (the stores ``sampled`` and ``greedy`` of held-out episodes),
-    ``reward_curve.png``, ``model/`` (final policy), ``summary.json``, ``run.lock``; ``nonfinite.json`` where
-    updates that were not finite have ended the run.
+    ``reward_curve.png``, ``model/`` (final policy), ``summary.json``, ``run.lock``; ``failure.json`` where
+    the run failed, and ``nonfinite.json`` where updates that were not finite have ended it.
 
     Raises:
         RunDirectoryError: another run holds the folder, it holds an earlier run and ``overwrite``
@@ -112,6 +113,11 @@ class RunDirectory:
     def reward_curve(self) -> Path:
         """Reward and held-out success over the iterations."""
         return self.path / "reward_curve.png"
+
+    @property
+    def failure(self) -> Path:
+        """Why the run stopped before its end, and how to repeat it."""
+        return self.path / "failure.json"
 
     @property
     def model(self) -> Path:

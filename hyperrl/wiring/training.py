@@ -17,6 +17,7 @@ from hyperrl.train.publication import Publisher
 from hyperrl.train.samplers import TorchSampler
 from hyperrl.train.trainer import Trainer, TrainerParts, TrainResult
 from hyperrl.wiring.display import Display
+from hyperrl.wiring.failure_record import keep_failure
 from hyperrl.wiring.held_out import HeldOut
 from hyperrl.wiring.learner import make_learner
 from hyperrl.wiring.observer import RunObserver
@@ -75,8 +76,9 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
             ),
             observer=observer,
         )
-        with _evidence_kept(run):
-            result = Trainer(config, parts).run()
+        trainer = Trainer(config, parts)
+        with keep_failure(run, trainer, display), _evidence_kept(run):
+            result = trainer.run()
         display.stop()
         save_model(learner.model, run.model, tokenizer_from=config.model.path)
         run.write_summary(result.summary())
