@@ -15,8 +15,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from hyperrl.errors import DataError, InvariantError, RunDirectoryError
 from hyperrl.store import list_iterations, read_trajectories
 from hyperrl.train.algorithms import Algorithm
@@ -24,7 +22,7 @@ from hyperrl.train.config import TrainConfig, load_config
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
 from hyperrl.train.evaluation import Evaluation
 from hyperrl.train.learner import Learner
-from hyperrl.train.models import load_model, save_model
+from hyperrl.train.models import equal_weights, load_model, save_model
 from hyperrl.train.trainer import Trainer, TrainerParts
 from hyperrl.trajectory import Group
 from hyperrl.wiring.display import Display
@@ -252,11 +250,10 @@ def _compare_weights(job: ReplayJob, config: TrainConfig, learner: Learner) -> b
         return None
     if summary.get("iterations") != job.iteration or not (job.run_dir / "model").is_dir():
         return None
-    model = load_model(
+    kept = load_model(
         job.run_dir / "model",
         dtype=resolve_dtype(config.model.dtype),
         device=resolve_device(config.model.device),
         attention=config.model.attention,
     )
-    own, kept = learner.model.state_dict(), model.state_dict()
-    return own.keys() == kept.keys() and all(torch.equal(own[name], kept[name]) for name in own)
+    return equal_weights(learner.model, kept)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hyperrl.train.models.causal_lm import (
         build_model,
         checkpoint_layers,
+        equal_weights,
         install_weights,
         load_model,
         named_weights,
@@ -26,6 +27,7 @@ __all__ = [
     "ModelInfo",
     "build_model",
     "checkpoint_layers",
+    "equal_weights",
     "fetch_model",
     "install_weights",
     "load_model",
@@ -39,6 +41,7 @@ _HOME = {
     "ModelInfo": "info",
     "build_model": "causal_lm",
     "checkpoint_layers": "causal_lm",
+    "equal_weights": "causal_lm",
     "fetch_model": "fetch",
     "install_weights": "causal_lm",
     "load_model": "causal_lm",

@@ -21,6 +21,7 @@ from hyperrl.train.models.info import read_config
 __all__ = [
     "build_model",
     "checkpoint_layers",
+    "equal_weights",
     "install_weights",
     "load_model",
     "named_weights",
@@ -121,6 +122,18 @@ def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
     return run
+
+
+def equal_weights(model: nn.Module, other: nn.Module) -> bool:
+    """Whether two models have the same parameters and persistent buffers, bit for bit."""
+    own, others = model.state_dict(), other.state_dict()
+    return own.keys() == others.keys() and all(_same_bits(own[name], others[name]) for name in own)
+
+
+def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return torch.equal(*(t.detach().cpu().reshape(-1).view(torch.uint8) for t in (left, right)))
 
 
 def named_weights(model: nn.Module) -> dict[str, torch.Tensor]:

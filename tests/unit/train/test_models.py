@@ -1,6 +1,8 @@
 """Model directories: tiny models, loading, saving, info and what goes wrong."""
 
+import copy
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from tokenizers import Tokenizer
 from hyperrl.errors import ConfigError, ModelError
 from hyperrl.train.models import (
     build_model,
+    equal_weights,
     fetch_model,
     install_weights,
     load_model,
@@ -275,3 +278,18 @@ def test_a_weights_file_with_a_bad_header_is_named(tiny_dir, tmp_path, content):
     (copy / "model.safetensors").write_bytes(content)
     with pytest.raises(ModelError, match=r"model\.safetensors is not a readable safetensors file"):
         load_model_info(copy)
+
+
+def test_equal_weights_are_equal_bit_for_bit():
+    model, twin = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    assert not equal_weights(model, twin)
+    twin.load_state_dict(model.state_dict())
+    assert equal_weights(model, twin)
+    with torch.no_grad():
+        model.bias[0], twin.bias[0] = 0.0, -0.0
+    assert not equal_weights(model, twin)
+    with torch.no_grad():
+        model.bias[0] = twin.bias[0] = math.nan
+    assert equal_weights(model, twin)
+    assert not equal_weights(model, torch.nn.Linear(2, 3))
+    assert not equal_weights(model, copy.deepcopy(model).double())
