@@ -21,7 +21,7 @@ class CodeTests(TextEnv):
 
     Args:
         difficulty: ``easy``, ``medium``, ``hard``, or ``mixed`` for all of them.
-        path: a ``.jsonl`` or ``.jsonl.gz`` file in the layout of HumanEval, of MBPP or of our own.
+        path: a file (JSON lines, a JSON list, Parquet) in the layout of HumanEval, of MBPP or of our own.
             ``{split}`` in it stands for the split. ``None`` takes the problems of the package.
         held_out_share: the share of the rows of a file without ``{split}`` that are in the split
             ``test``, by their ids; 1 puts all of them there, for an evaluation.

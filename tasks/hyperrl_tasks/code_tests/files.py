@@ -6,7 +6,7 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -27,8 +27,8 @@ def load_rows(path: str | Path | None, split: str, held_out_share: float) -> Seq
     """Return the rows of a split.
 
     Args:
-        path: a ``.jsonl`` or ``.jsonl.gz`` file; ``{split}`` in it stands for ``split``. ``None`` takes
-            our own problems.
+        path: a ``.jsonl``, ``.json`` (one list) or ``.parquet`` file, the first two also with ``.gz``;
+            ``{split}`` in it stands for ``split``. ``None`` takes our own problems.
         split: ``train`` or ``test``.
         held_out_share: the share of the rows of a path without ``{split}`` that are in ``test``: those
             whose ``task_id`` has a small CRC-32.
@@ -61,9 +61,9 @@ def _rows(path: str, mtime_ns: int) -> tuple[Mapping[str, Any], ...]:
     del mtime_ns  # it only tells versions of the file apart
     kept: dict[str, Mapping[str, Any]] = {}
     skipped = 0
-    for number, line in enumerate(_lines(path), start=1):
-        where = f"line {number} of {path!r}"
-        row = _read_json(line, where)
+    for where, row in _entries(path):
+        if not isinstance(row, dict):
+            raise DataError(f"{where} is a {type(row).__name__}; expected a JSON object")
         try:
             read_problem(row, where)
         except UnusableRowError as error:
@@ -75,18 +75,42 @@ def _rows(path: str, mtime_ns: int) -> tuple[Mapping[str, Any], ...]:
     if skipped:
         logger.warning("%d rows of %s are left out: their tests use more than the function", skipped, path)
     if not kept:
-        raise DataError(f"{path!r} holds no problems; expected one JSON object a line")
+        raise DataError(f"{path!r} holds no problems; expected one JSON object a row")
     return tuple(kept.values())
 
 
-def _read_json(line: str, where: str) -> dict[str, Any]:
+def _entries(path: str) -> Iterator[tuple[str, Any]]:
+    """Yield where each row stands, for an error, and the row."""
+    suffixes = Path(path).suffixes
+    if suffixes[-1:] == [".parquet"]:
+        for number, row in enumerate(_parquet_rows(path), start=1):
+            yield f"row {number} of {path!r}", row
+    elif ".json" in suffixes[-2:]:
+        rows = _read_json("".join(_lines(path)), repr(path))
+        for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
+            yield f"row {number} of {path!r}", row
+    else:
+        for number, line in enumerate(_lines(path), start=1):
+            where = f"line {number} of {path!r}"
+            yield where, _read_json(line, where)
+
+
+def _parquet_rows(path: str) -> list[dict[str, Any]]:
+    import pyarrow  # noqa: PLC0415  # only a Parquet file needs it, and it takes long to load
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     try:
-        row = json.loads(line)
-    except ValueError as error:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path!r} cannot be read as Parquet: {error}") from error
+    return rows
+
+
+def _read_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where} is not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise DataError(f"{where} is a {type(row).__name__}; expected a JSON object")
-    return row
 
 
 def _lines(path: str) -> list[str]:

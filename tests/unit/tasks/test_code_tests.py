@@ -6,6 +6,8 @@ import json
 import statistics
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import hyperrl  # noqa: F401  # registers the environments
@@ -276,6 +278,21 @@ def test_the_layout_of_mbpp_is_read(tmp_path, caplog):
     sanitized = {**MBPP_ROW, "test_imports": ["import math"], "prompt": MBPP_ROW["text"]}
     del sanitized["text"]
     assert read_problem(sanitized, "row").question == read_problem(MBPP_ROW, "row").question
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.json.gz", "rows.parquet"])
+def test_lists_and_parquet_are_read(tmp_path, name):
+    row, path = {**MBPP_ROW, "task_id": 7}, tmp_path / name
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    else:
+        text = json.dumps([row], indent=2).encode()
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    env = make_env(ENV_ID, path=path, split="train", held_out_share=0.0)
+    assert play(env, 0, env.gold(env.taskset[0]))[0] == 1
+    path.write_bytes(b"[1]")
+    with pytest.raises(DataError, match=r"rows\.(json|parquet)"):
+        make_env(ENV_ID, path=path).reset(seed=0)
 
 
 def test_a_file_is_divided_or_names_its_split(tmp_path):
