@@ -38,6 +38,7 @@ class EvalDirectory:
         path: the folder; made if it is missing.
         settings: what is evaluated, as JSON values; a folder goes on only with equal ones.
         resume: go on in a folder that holds an evaluation.
+        tokenizer: digest of the vocabulary that token ids are of.
 
     Attributes:
         ended: the episodes that were played here before and have a result. Failed ones are played again.
@@ -47,9 +48,12 @@ class EvalDirectory:
             holds the evaluation of something else; the message lists the differences.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], *, resume: bool = False) -> None:
+    def __init__(
+        self, path: Path, settings: Mapping[str, Any], *, resume: bool = False, tokenizer: str = ""
+    ) -> None:
         refuse_unwritable(path)
         self.path = path
+        self._tokenizer = tokenizer
         self.ended: dict[EpisodeKey, Trajectory] = {}
         path.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(path)
@@ -79,7 +83,7 @@ class EvalDirectory:
             )
         else:
             write_atomic(asked, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-        self._writer = TrajectoryWriter(self.path / "trajectories")
+        self._writer = TrajectoryWriter(self.path / "trajectories", tokenizer=self._tokenizer)
         for trajectory in read_trajectories(self._writer.directory):
             if trajectory.failure is None:
                 self.ended[EpisodeKey(trajectory.group_id, trajectory.sample_index)] = trajectory

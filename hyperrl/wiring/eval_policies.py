@@ -64,11 +64,13 @@ class OpenSeat:
         seat: who answers.
         context_length: most tokens of a prompt and its answer, where we count them.
         aclose: to be awaited in the loop of the episodes, when they are over.
+        tokenizer: digest of the vocabulary that token ids are of; empty where there are none.
     """
 
     seat: Seat
     context_length: int | None = None
     aclose: Callable[[], Awaitable[None]] | None = None
+    tokenizer: str = ""
 
 
 class PolicyChoice(Protocol):
@@ -180,7 +182,8 @@ class ModelChoice:
         try:
             serve_saved(job.config, sampler)
             seat = PolicySeat(sampler=sampler, renderer=checked.renderer, params=job.params)
-            yield OpenSeat(seat=seat, context_length=sampler.context_length)
+            digest = checked.renderer.tokenizer.vocabulary_digest
+            yield OpenSeat(seat=seat, context_length=sampler.context_length, tokenizer=digest)
         finally:
             sampler.close()
 

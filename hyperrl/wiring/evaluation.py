@@ -108,7 +108,9 @@ def run_evaluation(settings: EvalSettings, display: Display) -> EvalReport:
         opened = stack.enter_context(settings.policy.open(job))
         folder = None
         if settings.out is not None:
-            folder = stack.enter_context(EvalDirectory(settings.out, what, resume=settings.resume))
+            folder = stack.enter_context(
+                EvalDirectory(settings.out, what, resume=settings.resume, tokenizer=opened.tokenizer)
+            )
         plans = _plans(job, settings.samples)
         run = _Evaluation(job, opened, folder, display)
         run.play(plans)

@@ -41,6 +41,7 @@ class RunObserver:
         self._display = display
         self._iterations = config.iterations
         self._episodes = config.rollout.groups * config.rollout.group_size
+        self._tokenizer = tokenizer
         self._writer = TrajectoryWriter(run.trajectories, tokenizer=tokenizer)
         self._logger = MetricsLogger([JsonlTracker(run.metrics)])
         self._rewards: list[float] = []
@@ -72,7 +73,8 @@ class RunObserver:
 
     def keep_evaluation(self, iteration: int, kind: str, trajectories: Sequence[Trajectory]) -> None:
         """Write the episodes of an evaluation; ``kind`` is ``sampled`` or ``greedy``."""
-        TrajectoryWriter(self._run.evaluations / kind).write_part(trajectories, iteration=iteration)
+        writer = TrajectoryWriter(self._run.evaluations / kind, tokenizer=self._tokenizer)
+        writer.write_part(trajectories, iteration=iteration)
 
     def on_evaluation(self, iteration: int, evaluation: Evaluation) -> None:
         self._logger.log(iteration, evaluation.metrics())

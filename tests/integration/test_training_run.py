@@ -21,7 +21,7 @@ from hyperrl.errors import (
     ModelError,
     RunDirectoryError,
 )
-from hyperrl.store import read_trajectories
+from hyperrl.store import read_tokenizers, read_trajectories
 from hyperrl.train.config import load_config
 from hyperrl.train.device import resolve_dtype
 from hyperrl.train.models import load_model, make_tiny_model
@@ -189,6 +189,9 @@ def test_hyperrl_eval_gives_the_number_of_the_run(make_run, tmp_path: Path) -> N
     assert figures == after.sampled
     assert all(
         turn.sampled for t in read_trajectories(tmp_path / "eval" / "trajectories") for turn in t.turns
+    )
+    assert read_tokenizers(tmp_path / "eval" / "trajectories") == read_tokenizers(
+        config.run.dir / "trajectories"
     )
     greedy = run_evaluation(dataclasses.replace(settings, out=None, temperature=0.0), Silent()).figures
     assert greedy == after.greedy
