@@ -17,11 +17,12 @@ from hyperrl.wiring.display import Silent
 from hyperrl.wiring.replay import Replay, ReplayJob, run_replay
 from hyperrl.wiring.training import run_training
 
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    "grpo": {"epochs": 2, "minibatches": 2, "microbatch_tokens": 300},
-    "dapo": {"dynamic_sampling": 2},
-    "ppo": {},
-    "reinforce": {"kl": {"place": "reward"}},
+RUNS: dict[str, dict[str, Any]] = {
+    "several updates": {"algorithm": {"epochs": 2, "minibatches": 2, "microbatch_tokens": 300}},
+    "dynamic sampling": {"algorithm": {"name": "dapo", "dynamic_sampling": 2}},
+    "a critic": {"algorithm": {"name": "ppo"}},
+    "a reference": {"algorithm": {"name": "reinforce", "kl": {"place": "reward"}}},
+    "bfloat16": {"model": {"dtype": "bfloat16", "gradient_checkpointing": True}},
 }
 
 
@@ -29,9 +30,9 @@ def replay(run_dir: Path, iteration: int, **fields: Any) -> Replay:
     return run_replay(ReplayJob(run_dir=run_dir, iteration=iteration, **fields), Silent())
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_replay_is_the_run_bit_for_bit(make_run, name: str) -> None:
-    config = make_run(algorithm={"name": name, **ALGORITHMS[name]}, evaluation={"episodes": 2})
+    config = make_run(**RUNS[name], evaluation={"episodes": 2})
     run_training(config, Silent())
     first, last = replay(config.run.dir, 1), replay(config.run.dir, 2)
     for found in (first, last):

@@ -34,6 +34,7 @@ def run(model, conversations, **fields):
         on_step=lambda index, metrics: seen.append((index, metrics)),
     )
     assert seen[-1][1] == metrics
+    assert [step for step, _ in seen if step] == list(range(1, seen[-1][0] + 1))
     return [metrics for _, metrics in seen]
 
 
@@ -100,6 +101,25 @@ def test_an_epoch_holds_every_conversation_once():
     assert [m["sft/tokens"] for m in metrics] == [6] * 4
     first = {round(m["sft/loss"], 9) for m in run(tiny_model(), gold(), steps=6, batch_size=1, lr=1e-12)}
     assert len(first) == 6
+
+
+def test_epochs_are_passes_over_all_with_a_last_batch_of_what_is_left():
+    metrics = run(tiny_model(), gold(7), epochs=2, batch_size=3)
+    assert [m["sft/tokens"] for m in metrics] == [6, 6, 2] * 2
+    assert [m["sft/epoch"] for m in metrics] == [0, 0, 0, 1, 1, 1]
+
+
+def test_held_out_conversations_are_measured_and_never_learned():
+    metrics = run(tiny_model(), gold(8), epochs=1, batch_size=2, validation=0.25, validation_every=2)
+    before, *steps = metrics
+    assert set(before) == {"sft/validation_loss"}
+    assert ["sft/validation_loss" in m for m in steps] == [False, True, True]
+    assert [m["sft/tokens"] for m in steps] == [4, 4, 4]
+    # the same two, learned from alone by a model that learns next to nothing, have the same loss
+    everything = run(tiny_model(), gold(8), steps=1, batch_size=8, lr=1e-12)[0]["sft/loss"]
+    learned = run(tiny_model(), gold(8), epochs=1, batch_size=6, validation=0.25, lr=1e-12)[1]["sft/loss"]
+    held_out = before["sft/validation_loss"]
+    assert 8 * everything == pytest.approx(6 * learned + 2 * held_out, rel=1e-5)
 
 
 def test_a_batch_larger_than_the_data_takes_all_of_it():
