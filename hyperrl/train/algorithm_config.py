@@ -158,6 +158,9 @@ class AlgorithmConfig(Section):
     """Optimizer steps of one pass."""
     microbatch_tokens: Count = 16384
     """Padded tokens of one forward-backward; the result does not depend on it."""
+    packing: Literal["auto", "padded", "packed"] = "auto"
+    """Episodes of a microbatch in rows with padding, or side by side without it; ``auto`` pads on the CPU and
+    packs elsewhere."""
     skip_limit: Count = 10
     """Updates in a row that may be left out because loss or gradient were not finite; then the run stops."""
 

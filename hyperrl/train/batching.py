@@ -14,7 +14,7 @@ Everything here is numpy on the host and deterministic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -106,15 +106,17 @@ class LossTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Microbatch:
-    """Some segments, padded on the right, for one forward and backward pass.
+    """Some segments for one forward and backward pass: padded on the right, or packed side by side.
 
     Attributes:
-        input_ids: i64[B, L]; the last loss token of a row is not read, for it predicts nothing.
+        input_ids: i64[B, L]; the last loss token of a segment is not read, for it predicts nothing. Packed
+            segments stand in one row, [1, T].
         tokens: i64[n], which of the minibatch's loss tokens are predicted here.
         predictors: i64[n], index into the flattened [B * L] positions of the one that predicts each.
-        sequence: i64[n], the row of each: its segment within the microbatch.
+        sequence: i64[n], the segment of each within the microbatch; the row, where they are padded.
         targets: i64[n], the tokens that are predicted.
         temperature: f64[n].
+        lengths: i64, tokens of each packed segment; ``None`` where segments are padded.
     """
 
     input_ids: Ints
@@ -123,6 +125,7 @@ class Microbatch:
     sequence: Ints
     targets: Ints
     temperature: Floats
+    lengths: Ints | None = None
 
     @property
     def padded_tokens(self) -> int:
@@ -131,20 +134,22 @@ class Microbatch:
 
     def rows(self) -> list[Microbatch]:
         """Return each segment as a microbatch of its own."""
-        width = self.input_ids.shape[1]
-        own = [np.flatnonzero(self.sequence == row) for row in range(len(self.input_ids))]
+        flat = self.input_ids.ravel()
+        if self.lengths is None:
+            starts = np.arange(len(self.input_ids)) * self.input_ids.shape[1]
+        else:
+            starts = np.cumsum(self.lengths) - self.lengths
+        own = [np.flatnonzero(self.sequence == row) for row in range(len(starts))]
         return [
             Microbatch(
-                input_ids=self.input_ids[
-                    row : row + 1, : int(self.predictors[chosen].max()) - row * width + 1
-                ],
+                input_ids=flat[None, start : int(self.predictors[chosen].max()) + 1],
                 tokens=self.tokens[chosen],
-                predictors=self.predictors[chosen] - row * width,
+                predictors=self.predictors[chosen] - start,
                 sequence=np.zeros(len(chosen), np.int64),
                 targets=self.targets[chosen],
                 temperature=self.temperature[chosen],
             )
-            for row, chosen in enumerate(own)
+            for start, chosen in zip(starts, own, strict=True)
         ]
 
 
@@ -312,16 +317,19 @@ def split_minibatches(trajectories: int, minibatches: int, *, entropy: Sequence[
     return [np.sort(part) for part in np.array_split(order, minibatches) if len(part)]
 
 
-def partition_segments(lengths: Ints, budget: int, classes: Ints | None = None) -> list[Ints]:
+def partition_segments(
+    lengths: Ints, budget: int, classes: Ints | None = None, *, packed: bool = False
+) -> list[Ints]:
     """Partition segments into microbatches of similar length.
 
-    Longest first, as many rows as fit into ``budget`` padded tokens; a segment longer than the
-    budget is alone. Segments of different classes never share a microbatch.
+    Longest first, as many as fit into ``budget`` tokens; a segment longer than the budget is alone.
+    Segments of different classes never share a microbatch.
 
     Args:
         lengths: i64, input tokens of each segment.
-        budget: padded tokens of one microbatch.
+        budget: tokens of one microbatch, padding included.
         classes: i64, class of each segment; all the same if not given.
+        packed: whether segments will stand side by side, without padding.
     """
     classes = np.zeros_like(lengths) if classes is None else classes
     order = np.lexsort((np.arange(len(lengths)), -lengths, classes))
@@ -329,7 +337,10 @@ def partition_segments(lengths: Ints, budget: int, classes: Ints | None = None) 
     start = 0
     while start < len(order):
         first = order[start]
-        rows = max(1, budget // max(1, int(lengths[first])))
+        if packed:
+            rows = max(1, int(np.searchsorted(np.cumsum(lengths[order[start:]]), budget, "right")))
+        else:
+            rows = max(1, budget // max(1, int(lengths[first])))
         same = order[start : start + rows]
         same = same[classes[same] == classes[first]]
         parts.append(same)
@@ -338,17 +349,25 @@ def partition_segments(lengths: Ints, budget: int, classes: Ints | None = None) 
 
 
 def make_microbatches(
-    segments: Sequence[Segment], tokens: LossTokens, budget: int, classes: Ints | None = None
+    segments: Sequence[Segment],
+    tokens: LossTokens,
+    budget: int,
+    classes: Ints | None = None,
+    *,
+    packed: bool = False,
 ) -> tuple[Microbatch, ...]:
-    """Pad segments into microbatches under a budget of padded tokens; see ``partition_segments``.
+    """Pad or pack segments into microbatches under a budget of tokens; see ``partition_segments``.
 
     The result depends only on the arguments, so scoring and updating with it see the same arrays.
     """
     lengths = np.array([segment.input_length for segment in segments], np.int64)
     starts = np.searchsorted(tokens.segment, np.arange(len(segments) + 1))
+    lay_out = _pack if packed else _pad
     return tuple(
-        _pad([segments[i] for i in part], lengths[part], tokens, [(starts[i], starts[i + 1]) for i in part])
-        for part in partition_segments(lengths, budget, classes)
+        lay_out(
+            [segments[i] for i in part], lengths[part], tokens, [(starts[i], starts[i + 1]) for i in part]
+        )
+        for part in partition_segments(lengths, budget, classes, packed=packed)
     )
 
 
@@ -359,12 +378,27 @@ def _pad(
     input_ids = np.zeros((len(segments), width), np.int64)
     filled = np.arange(width) < lengths[:, None]
     input_ids[filled] = np.concatenate([s.token_ids[:n] for s, n in zip(segments, lengths, strict=True)])
+    return _microbatch(input_ids, np.arange(len(segments)) * width, tokens, spans)
+
+
+def _pack(
+    segments: Sequence[Segment], lengths: Ints, tokens: LossTokens, spans: Sequence[tuple[int, int]]
+) -> Microbatch:
+    ids = np.concatenate([s.token_ids[:n] for s, n in zip(segments, lengths, strict=True)]).astype(np.int64)
+    made = _microbatch(ids[None], np.cumsum(lengths) - lengths, tokens, spans)
+    return replace(made, lengths=lengths)
+
+
+def _microbatch(
+    input_ids: Ints, starts: Ints, tokens: LossTokens, spans: Sequence[tuple[int, int]]
+) -> Microbatch:
+    """Return a microbatch whose segments begin at ``starts`` of the flattened ``input_ids``."""
     members = np.concatenate([np.arange(start, end) for start, end in spans])
-    rows = np.repeat(np.arange(len(segments)), [end - start for start, end in spans])
+    rows = np.repeat(np.arange(len(spans)), [end - start for start, end in spans])
     return Microbatch(
         input_ids=input_ids,
         tokens=members,
-        predictors=rows * width + tokens.position[members] - 1,
+        predictors=starts[rows] + tokens.position[members] - 1,
         sequence=rows,
         targets=tokens.token_ids[members],
         temperature=tokens.temperature[members],

@@ -23,6 +23,7 @@ from hyperrl.train.config import CriticConfig, OptimizerConfig
 from hyperrl.train.losses import token_weights
 from hyperrl.train.metrics import summarise
 from hyperrl.train.optimization import Optimizer
+from hyperrl.train.scoring import model_inputs
 
 __all__ = ["ValueLearner", "ValueModel", "compute_value_loss", "explained_variance"]
 
@@ -51,14 +52,15 @@ class ValueModel(nn.Module):
         self.head = nn.Linear(output.shape[1], 1, bias=False).to(output.device, output.dtype)
         nn.init.zeros_(self.head.weight)
 
-    def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, positions: Tensor, **packing: Any) -> Tensor:
         """Return [n] values, float32 or wider.
 
         Args:
-            input_ids: i64[R, L], padded on the right.
+            input_ids: i64[R, L], padded on the right, or packed.
             positions: i64[n], index into the flattened [R * L] positions.
+            **packing: what else the backbone reads of packed segments (``scoring.model_inputs``).
         """
-        hidden = self.backbone(input_ids=input_ids, use_cache=False).last_hidden_state
+        hidden = self.backbone(input_ids=input_ids, use_cache=False, **packing).last_hidden_state
         values = self.head(hidden.flatten(0, 1).index_select(0, positions)).squeeze(-1)
         return values.to(torch.promote_types(values.dtype, torch.float32))  # type: ignore[no-any-return]
 
@@ -165,7 +167,7 @@ class ValueLearner:
         """Add a microbatch's gradient; return its loss, its values and where clipping held them."""
         returns = np.zeros(0) if minibatch.returns is None else minibatch.returns
         weights = token_weights(minibatch.tokens.trajectory, "token_mean")
-        found = self._forward(micro.input_ids, micro.predictors)
+        found = self._forward(micro)
         target, old, weight = (
             torch.from_numpy(array[micro.tokens]).to(found) for array in (returns, values, weights)
         )
@@ -177,7 +179,7 @@ class ValueLearner:
     def _values(self, minibatch: Minibatch) -> Floats:
         values = np.zeros(len(minibatch.tokens))
         for micro in minibatch.microbatches:
-            found = self._forward(micro.input_ids, micro.predictors)
+            found = self._forward(micro)
             values[micro.tokens] = found.to("cpu", torch.float64).numpy()
         return values
 
@@ -187,14 +189,15 @@ class ValueLearner:
         for row, ids in zip(input_ids, prompts, strict=True):
             row[: len(ids)] = ids
         last = np.arange(len(prompts)) * input_ids.shape[1] + lengths - 1
-        found: Floats = self._forward(input_ids, last).to("cpu", torch.float64).numpy()
+        device = self.model.head.weight.device
+        values = self.model(torch.from_numpy(input_ids).to(device), torch.from_numpy(last).to(device))
+        found: Floats = values.to("cpu", torch.float64).numpy()
         return found
 
-    def _forward(self, input_ids: Ints, positions: Ints) -> Tensor:
+    def _forward(self, micro: Microbatch) -> Tensor:
         device = self.model.head.weight.device
-        found: Tensor = self.model(
-            torch.from_numpy(input_ids).to(device), torch.from_numpy(positions).to(device)
-        )
+        positions = torch.from_numpy(micro.predictors).to(device)
+        found: Tensor = self.model(positions=positions, **model_inputs(micro, device))
         return found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -20,6 +21,7 @@ __all__ = [
     "compute_logprobs",
     "compute_observed",
     "compute_score",
+    "model_inputs",
     "score_microbatch",
     "select_logprobs",
 ]
@@ -87,6 +89,20 @@ def select_logprobs(logits: Tensor, targets: Tensor, temperature: Tensor) -> Ten
     selected: Tensor
     selected, _ = _SelectLogprobs.apply(logits, targets, temperature, False)  # type: ignore[no-untyped-call]
     return selected
+
+
+def model_inputs(microbatch: Microbatch, device: torch.device) -> dict[str, Any]:
+    """Return what a model reads of a microbatch.
+
+    Packed segments have positions of their own, from which transformers derives that they do not see each
+    other; ``models.pack_attention`` makes use of ``segment_lengths`` instead.
+    """
+    inputs: dict[str, Any] = {"input_ids": torch.from_numpy(microbatch.input_ids).to(device)}
+    if microbatch.lengths is not None:
+        positions = np.concatenate([np.arange(length) for length in microbatch.lengths])
+        inputs["position_ids"] = torch.from_numpy(positions)[None].to(device)
+        inputs["segment_lengths"] = tuple(microbatch.lengths.tolist())
+    return inputs
 
 
 class _SelectLogprobs(torch.autograd.Function):
@@ -173,7 +189,7 @@ def _forward(model: nn.Module, microbatch: Microbatch) -> tuple[Tensor, Tensor, 
     targets = torch.from_numpy(microbatch.targets).to(device)
     temperature = torch.from_numpy(microbatch.temperature).to(device, wide)
     with _only(model, torch.from_numpy(microbatch.predictors).to(device)):
-        output = model(input_ids=torch.from_numpy(microbatch.input_ids).to(device), use_cache=False)
+        output = model(**model_inputs(microbatch, device), use_cache=False)
     return targets, temperature, output.logits.squeeze(0)
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hyperrl.train.config import ModelConfig, TrainConfig
+from hyperrl.train.config import AlgorithmConfig, ModelConfig, TrainConfig
 from hyperrl.train.consistency import ConsistencyGate
 from hyperrl.train.critic import ValueLearner, ValueModel
 from hyperrl.train.device import resolve_device, resolve_dtype
 from hyperrl.train.learner import Auxiliary, Learner
-from hyperrl.train.models import checkpoint_layers, load_model
+from hyperrl.train.models import checkpoint_layers, load_model, pack_attention
 
-__all__ = ["load_learned", "make_learner"]
+__all__ = ["load_learned", "make_learner", "resolve_packing"]
 
 
 def make_learner(config: TrainConfig) -> Learner:
@@ -22,18 +22,29 @@ def make_learner(config: TrainConfig) -> Learner:
     Raises:
         ConfigError, ModelError: a model cannot be read, or does not fit the config.
     """
+    algorithm = resolve_packing(config)
 
     def load(path: Path) -> Any:
-        return load_learned(config.model, path)
+        model = load_learned(config.model, path)
+        return pack_attention(model) if algorithm.packing == "packed" else model
 
     return Learner(
         load(config.model.path),
         auxiliary=_make_auxiliary(config, load),
-        algorithm=config.algorithm,
+        algorithm=algorithm,
         optimizer=config.optimizer,
         gate=ConsistencyGate(config.consistency, dtype=resolve_dtype(config.model.dtype)),
         max_staleness=config.sampler.max_staleness,
     )
+
+
+def resolve_packing(config: TrainConfig) -> AlgorithmConfig:
+    """Return the algorithm of a config with ``packing`` decided for its device."""
+    algorithm = config.algorithm
+    if algorithm.packing != "auto":
+        return algorithm
+    packing = "padded" if resolve_device(config.model.device).type == "cpu" else "packed"
+    return algorithm.model_copy(update={"packing": packing})
 
 
 def load_learned(config: ModelConfig, path: Path) -> Any:

@@ -19,7 +19,7 @@ from hyperrl.train.trainer import Trainer, TrainerParts, TrainResult
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.failure_record import keep_failure
 from hyperrl.wiring.held_out import HeldOut
-from hyperrl.wiring.learner import make_learner
+from hyperrl.wiring.learner import make_learner, resolve_packing
 from hyperrl.wiring.observer import RunObserver
 from hyperrl.wiring.player import Player
 from hyperrl.wiring.preflight import check_run
@@ -63,7 +63,9 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
                 served_version=lambda: sampler.policy_version,
                 on_episode=observer.on_episode,
             ),
-            algorithm=Algorithm(config.algorithm, seed=config.run.seed, max_tokens=config.rollout.max_tokens),
+            algorithm=Algorithm(
+                resolve_packing(config), seed=config.run.seed, max_tokens=config.rollout.max_tokens
+            ),
             learner=learner,
             publisher=Publisher([sampler], bucket_bytes=config.sampler.bucket_bytes),
             evaluator=HeldOut(

@@ -121,7 +121,9 @@ class Algorithm:
         silent = None if advantages is None else _silent(tokens, advantages, len(segments))
         return Minibatch(
             tokens=tokens,
-            microbatches=make_microbatches(segments, tokens, config.microbatch_tokens, silent),
+            microbatches=make_microbatches(
+                segments, tokens, config.microbatch_tokens, silent, packed=config.packing == "packed"
+            ),
             token_rewards=token_rewards,
             weights=token_weights(
                 tokens.trajectory,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from hyperrl.train.models.fetch import fetch_model
     from hyperrl.train.models.info import ModelInfo, load_model_info
+    from hyperrl.train.models.packed_attention import pack_attention
     from hyperrl.train.models.tiny import make_tiny_model
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "load_model_info",
     "make_tiny_model",
     "named_weights",
+    "pack_attention",
     "save_model",
 ]
 
@@ -48,6 +50,7 @@ _HOME = {
     "load_model_info": "info",
     "make_tiny_model": "tiny",
     "named_weights": "causal_lm",
+    "pack_attention": "packed_attention",
     "save_model": "causal_lm",
 }
 

@@ -74,6 +74,7 @@ algorithm.old_logprobs
 algorithm.epochs
 algorithm.minibatches
 algorithm.microbatch_tokens
+algorithm.packing
 algorithm.skip_limit
 reference.path
 critic.path
