@@ -52,13 +52,18 @@ def score(env, answer, task):
     return env.step(answer)[1]
 
 
-def interpreters(wanted):
-    """Wait until as many processes of Monty as wanted are children of ours; say how many there are."""
+def interpreters(wanted, before):
+    """Wait until as many processes of Monty as wanted are new among our children; say how many there are."""
     deadline, found = time.monotonic() + 20, -1
     while found != wanted and time.monotonic() < deadline:
-        gc.collect()  # what other tests have dropped
-        found = sum(map(is_monty, children()))
+        gc.collect()
+        found = len(monty_processes() - before)
     return found
+
+
+def monty_processes():
+    """Process ids of children that run Monty; those of other tests may be among them."""
+    return set(filter(is_monty, children()))
 
 
 def children():
@@ -193,11 +198,11 @@ def test_every_call_begins_anew_in_cpython():
 @needs_monty
 @pytest.mark.parametrize("end", ["answer", "reset", "close", "forget"])
 def test_no_interpreter_outlives_its_episode(end):
-    assert interpreters(0) == 0
+    before = monty_processes()
     env = make_env(ENV_ID, interpreter="monty")
     env.reset(seed=0)
     says(env, "x = 1")
-    assert interpreters(1) == 1
+    assert interpreters(1, before) == 1
     if end == "answer":
         env.step("#### 1")
     elif end == "reset":
@@ -206,7 +211,7 @@ def test_no_interpreter_outlives_its_episode(end):
         env.close()
     else:
         del env
-    assert interpreters(0) == 0
+    assert interpreters(0, before) == 0
 
 
 @needs_monty
