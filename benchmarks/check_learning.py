@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ TIMEOUT_S = 5400
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the same clean-up as Ctrl-C
     runs = {run.name: run for run in RUNS}
     if options.list:
         print("\n".join(runs))

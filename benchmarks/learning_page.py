@@ -24,8 +24,9 @@ TEXTS = {
     ),
     "reverse5": "`hyperrl/ReverseText-v0` with capitals, the same model.",
     "calculator": (
-        "`hyperrl/Calculate-v0`, products of two numbers of three digits, the same model. It calls the\n"
-        "calculator in its first turn and answers in the second."
+        "`hyperrl/Calculate-v0`, products of two numbers of three digits, a Qwen3 of 0.11 million\n"
+        "parameters, warmed up on gold calls and answers. It calls the calculator in its first turn and\n"
+        "answers in the second."
     ),
     "arithmetic_smollm2": (
         "`hyperrl/Calculate-v0` with `+`, `-` and `*` between two digits, SmolLM2-135M-Instruct as it is,\n"

@@ -20,6 +20,7 @@ from typing import Any
 from hyperrl.errors import LearningError
 from hyperrl.train.config import TrainConfig, dump_config, load_config
 from hyperrl.train.models import make_tiny_model
+from hyperrl.train.models.tiny import TinyShape
 from hyperrl.wiring.display import Silent
 from hyperrl.wiring.models import fetch_pretrained_model
 from hyperrl.wiring.run_directory import write_atomic
@@ -33,6 +34,10 @@ FLOOR = 0.08
 """Sampled success on training tasks up to which a warm start goes on."""
 FURTHER_STEPS = 30
 MOST_ROUNDS = 8
+SHAPES: Mapping[str, TinyShape] = {
+    "calculator": {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "ffn": 128, "context": 1024}
+}
+"""Sizes of the random models that are not the 0.66 million parameters of the others."""
 TOOL_FLOOR = 0.02
 """The most that a model which learned to use its calculator may reach without it."""
 
@@ -73,6 +78,7 @@ class LearningRun:
     def digest(self) -> str:
         """Return what a record is valid for: the resolved config, whichever commit and folder."""
         text = dump_config(self.config(Path("."))) + f"{FLOOR} {FURTHER_STEPS} {TOOL_FLOOR}"
+        text += json.dumps(SHAPES.get(self.task))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -127,7 +133,7 @@ def execute(run: LearningRun, root: Path) -> dict[str, Any]:
         config = _with_model(config, fetch_pretrained_model(PRETRAINED, cache=None))
         warm: dict[str, Any] = {"steps": 0}
     else:
-        warm = warm_up(config)
+        warm = warm_up(config, SHAPES.get(run.task, {}))
     unmet: list[str] = []
     try:
         run_training(config, Silent())
@@ -152,7 +158,7 @@ def execute(run: LearningRun, root: Path) -> dict[str, Any]:
     return record
 
 
-def warm_up(config: TrainConfig) -> dict[str, Any]:
+def warm_up(config: TrainConfig, shape: TinyShape) -> dict[str, Any]:
     """Make ``model.path``: random weights, then gold answers until :data:`FLOOR` is reached.
 
     Runs with the same task and seed share it; the first one makes it.
@@ -162,19 +168,19 @@ def warm_up(config: TrainConfig) -> dict[str, Any]:
     note = folder / "warm.json"
     made_from = {"env": config.env.model_dump(mode="json"), "sft": config.sft.model_dump(mode="json")}
     made_from["sft"].pop("start")
+    made_from["shape"] = dict(shape)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with contextlib.suppress(OSError, ValueError):
             known = json.loads(note.read_text(encoding="utf-8"))
             if known.pop("made_from") == made_from:
                 return dict(known)
-        done = _warm_up(config, folder)
+        done = _warm_up(config, make_tiny_model(folder / "random", seed=config.run.seed, **shape))
         write_atomic(note, json.dumps({**done, "made_from": made_from}) + "\n")
         return done
 
 
-def _warm_up(config: TrainConfig, folder: Path) -> dict[str, Any]:
-    start = make_tiny_model(folder / "random", seed=config.run.seed)
+def _warm_up(config: TrainConfig, start: Path) -> dict[str, Any]:
     steps, taken, success = config.sft.steps, 0, 0.0
     for round_ in range(MOST_ROUNDS):
         # a seed of its own for each round: other gold answers, in another order
