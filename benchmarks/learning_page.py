@@ -100,7 +100,8 @@ def _section(task: str, records: Sequence[Record]) -> str:
 
 def _row(record: Record) -> str:
     first, last = record["curve"][0], record["curve"][-1]
-    warm = f"{record['warm']['steps']} steps" if record["warm"]["steps"] else "none"
+    steps = record["warm"]["steps"]
+    warm = f"{steps} steps, to {record['warm']['success']:.2f}" if steps else "none"
     cells = [
         record["algorithm"],
         record["seed"],
