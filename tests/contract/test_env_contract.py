@@ -98,13 +98,16 @@ def test_observations_survive_pickle_and_copy(env_id):
         assert (twin, twin.messages) == (observation, observation.messages)
 
 
-def test_a_module_prefix_imports_us(env_id):
+def test_a_module_prefix_imports_us():
     program = (
         "import gymnasium, sys\n"
-        f"env = gymnasium.make('hyperrl:{env_id}')\n"
-        "env.reset(seed=1)\n"
-        "print(env.step('')[1], 'torch' in sys.modules)"
+        "for env_id in sys.argv[1:]:\n"
+        "    env = gymnasium.make('hyperrl:' + env_id)\n"
+        "    env.reset(seed=1)\n"
+        "    print(env_id, env.step('')[1], 'torch' in sys.modules)\n"
+        "    env.close()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "0.0 False"
+    command = [sys.executable, "-c", program, *ENV_IDS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{env_id} 0.0 False" for env_id in ENV_IDS]
     assert done.stderr == ""
