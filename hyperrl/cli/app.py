@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from hyperrl.cli import check, envs, evaluate, grade, models, new, person, play, replay, template, training
+from hyperrl.cli import (
+    check,
+    envs,
+    evaluate,
+    gateway,
+    grade,
+    models,
+    new,
+    person,
+    play,
+    replay,
+    template,
+    training,
+)
 
 __all__ = ["app"]
 
@@ -23,6 +36,7 @@ app.command("play")(person.play_env)
 app.command("template")(template.template)
 app.command("grade")(grade.grade)
 app.command("rollout")(play.rollout)
+app.command("gateway")(gateway.gateway)
 app.command("eval")(evaluate.evaluate)
 app.command("sft")(training.sft)
 app.command("train")(training.train)

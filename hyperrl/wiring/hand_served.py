@@ -1,0 +1,104 @@
+"""Serving a model to a program that somebody starts by hand, and keeping what it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from hyperrl.agents.limits import RolloutLimits
+from hyperrl.agents.recorder import PolicySeat, Recorder
+from hyperrl.agents.rendering import load_renderer
+from hyperrl.agents.sealing import compute_metrics, seal_events, seal_turns
+from hyperrl.errors import RunDirectoryError
+from hyperrl.harness.gateway import Gateway, GatewaySession, GatewaySettings
+from hyperrl.sampling import EpisodeKey, SamplingParams
+from hyperrl.store import TrajectoryWriter
+from hyperrl.train.config import ModelConfig, TrainConfig
+from hyperrl.trajectory import Trajectory
+from hyperrl.wiring.run_directory import refuse_unwritable
+from hyperrl.wiring.saved_model import serve_saved
+from hyperrl.wiring.training import make_sampler
+
+__all__ = ["serve_by_hand", "serve_model"]
+
+Announce = Callable[[GatewaySession], None]
+
+
+def serve_model(
+    model: Path,
+    params: SamplingParams,
+    *,
+    settings: GatewaySettings,
+    out: Path | None,
+    seed: int,
+    announce: Announce,
+) -> Trajectory:
+    """Serve a model directory until Ctrl-C and return, and keep, what was asked of it.
+
+    Args:
+        model: the model's directory.
+        params: how actions are drawn.
+        settings: where the gateway listens.
+        out: an empty or missing folder for the trajectory; ``None`` keeps nothing.
+        seed: seed of the run.
+        announce: told of the session once it is open.
+
+    Raises:
+        ConfigError, ModelError, RunDirectoryError: before anything is served.
+    """
+    if out is not None:
+        refuse_unwritable(out)
+        if out.exists() and any(out.iterdir()):
+            raise RunDirectoryError(f"{out} is not empty; choose another folder with --out")
+    config = TrainConfig(model=ModelConfig(path=model))
+    renderer = load_renderer(model)
+    sampler = make_sampler(config)
+    try:
+        serve_saved(config, sampler)
+        seat = PolicySeat(sampler=sampler, renderer=renderer, params=params)
+        recorder = Recorder(
+            key=EpisodeKey((0, 0), 0),
+            run_seed=seed,
+            seats={"main": seat},
+            limits=RolloutLimits(max_context=sampler.context_length),
+        )
+        trajectory = serve_by_hand(recorder, settings=settings, announce=announce, seed=seed)
+    finally:
+        sampler.close()
+    if out is not None and trajectory.turns:
+        digest = renderer.tokenizer.vocabulary_digest
+        TrajectoryWriter(out, tokenizer=digest).write_part([trajectory], iteration=0)
+    return trajectory
+
+
+def serve_by_hand(
+    recorder: Recorder, *, settings: GatewaySettings, announce: Announce, seed: int = 0
+) -> Trajectory:
+    """Serve a recorder in a loop of its own until Ctrl-C, and return what was recorded."""
+    served: list[GatewaySession] = []
+
+    async def serve() -> None:
+        async with Gateway(settings) as gateway:
+            served.append(gateway.open(recorder))
+            announce(served[0])
+            await asyncio.Event().wait()
+
+    with suppress(KeyboardInterrupt):  # the way to end it
+        asyncio.run(serve())
+    recorder.close()
+    turns, final_context_ids = seal_turns(recorder.forest, [])
+    return Trajectory(
+        run_id="gateway",
+        group_id=(0, 0),
+        sample_index=0,
+        task_id="",
+        env_id="",
+        seed=seed,
+        program="by_hand",
+        turns=turns,
+        final_context_ids=final_context_ids,
+        events=seal_events(recorder.forest.turns, []),
+        metrics=compute_metrics(recorder.forest.turns, [], recorder.roots) | dict(served[0].metrics),
+    )
