@@ -26,7 +26,7 @@ class Session(Protocol):
 
     @property
     def error(self) -> BaseException | None:
-        """What first kept a policy from answering; ``None`` if nothing did, or only a limit."""
+        """What kept a policy from answering, unless it answered later; ``None`` if only a limit did."""
         ...
 
     @property

@@ -1,7 +1,8 @@
 """What a request is for: the task itself, or something beside it that is not learned from by default.
 
 Programs mark some of their side requests in headers. Others are told by their form: a title is asked for
-without tools by a system prompt about titles, a compaction by a last message of a known kind.
+without tools, by a system prompt about titles of conversations; a compaction by a last message of a known
+kind.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ __all__ = ["Purpose", "Purposes"]
 Purpose = Literal["task", "title", "compaction", "subagent"]
 
 TITLE = re.compile(r"\b(?:title|topic)\b", re.IGNORECASE)
+TITLED = re.compile(r"\b(?:session|conversation|thread|chat)\b", re.IGNORECASE)
 COMPACTION = re.compile(
     r"context checkpoint compaction|compaction engine"
     r"|summar(?:y|ize|ise)\b.{0,80}\b(?:conversation|session|history)\b.{0,200}\b(?:context|continue|resume)",
@@ -35,7 +37,6 @@ class Purposes:
 
     def __init__(self) -> None:
         self._main_thread = ""
-        self._seen_tools = False
 
     def tell(self, request: ModelRequest, headers: Mapping[str, str], *, begun: bool) -> Purpose:
         """Return what a request is for.
@@ -57,15 +58,15 @@ class Purposes:
         if begun and last["role"] == "user" and COMPACTION.search(last["content"][-4 * HEAD :]):
             return "compaction"
         self._main_thread = self._main_thread or thread
-        self._seen_tools = self._seen_tools or bool(request.tools.schemas)
         return "task"
 
     def _is_title(self, request: ModelRequest) -> bool:
         """Whether this is a request without tools, by a system prompt about titles, for one answer."""
         first, rest = request.messages[0], request.messages[1:]
-        if request.tools.schemas or first["role"] != "system" or not TITLE.search(first["content"][:HEAD]):
+        head = first["content"][:HEAD]
+        if request.tools.schemas or first["role"] != "system" or not TITLE.search(head):
             return False
-        return all(message["role"] == "user" for message in rest)
+        return bool(TITLED.search(head)) and all(message["role"] == "user" for message in rest)
 
 
 def _marked(headers: Mapping[str, str]) -> Purpose | None:

@@ -98,7 +98,8 @@ class GatewaySession:
         name: its part of the URL.
         api_key: the secret that a client has to show.
         base_url: where a client is pointed at.
-        error: what first kept a policy from answering; ``None`` if nothing did, or only a limit.
+        error: what first kept a policy from answering since its last answer; ``None`` if nothing did, or
+            only a limit.
         counts: requests, by kind.
     """
 
@@ -238,6 +239,8 @@ class GatewaySession:
         self._undelivered.add(turn)
         if reply.stop_reason is StopReason.ABORT:
             raise RefusedError(503, "aborted", "the sampler aborted the answer before it ended")
+        if not isinstance(self.error, FATAL):
+            self.error = None  # the program got over it
         return self._echoes.issue(exchange.head, turn, reply, request.tools)
 
     def _note(self, error: BaseException) -> None:
