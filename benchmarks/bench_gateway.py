@@ -287,7 +287,6 @@ async def measure_open(server: Server, news: list[str], options: Any) -> dict[st
     """Open many sessions in one gateway, play all of them, and return its memory."""
     before = server.tell("state")["resident_bytes"]
     programs = await open_programs(server, WIRES["responses"], options.open)
-    idle = server.tell("state")["resident_bytes"] - before
     for start in range(0, len(programs), options.concurrent):
         await play(server, programs[start : start + options.concurrent], news)
     state = server.tell("state")
@@ -299,7 +298,6 @@ async def measure_open(server: Server, news: list[str], options: Any) -> dict[st
     return {
         "sessions": options.open,
         "mb": held / 2**20,
-        "kb_per_open_session": idle / options.open / 2**10,
         "kb_per_session_at_the_end": held / options.open / 2**10,
     }
 
@@ -331,8 +329,7 @@ def print_table(figures: dict[str, Any], options: argparse.Namespace) -> None:
     if memory := figures["open"]:
         print(
             f"{memory['sessions']} open sessions: {memory['mb']:.0f} MB at the end,"
-            f" {memory['kb_per_open_session']:.0f} kB each when opened,"
-            f" {memory['kb_per_session_at_the_end']:.0f} kB at the end"
+            f" {memory['kb_per_session_at_the_end']:.0f} kB each"
         )
 
 
