@@ -132,24 +132,36 @@ class Microbatch:
         """Tokens that the model computes, padding included."""
         return self.input_ids.size
 
-    def rows(self) -> list[Microbatch]:
-        """Return each segment as a microbatch of its own."""
-        flat = self.input_ids.ravel()
+    @property
+    def segment_lengths(self) -> Ints:
+        """i64, tokens of each segment that are read, padding left out."""
+        last = np.zeros(len(self._starts), np.int64)
+        np.maximum.at(last, self.sequence, self.predictors)
+        return last - self._starts + 1
+
+    @property
+    def _starts(self) -> Ints:
+        """Where each segment begins in the flattened ``input_ids``."""
         if self.lengths is None:
-            starts = np.arange(len(self.input_ids)) * self.input_ids.shape[1]
+            starts: Ints = np.arange(len(self.input_ids)) * self.input_ids.shape[1]
         else:
             starts = np.cumsum(self.lengths) - self.lengths
+        return starts
+
+    def rows(self) -> list[Microbatch]:
+        """Return each segment as a microbatch of its own."""
+        flat, starts, lengths = self.input_ids.ravel(), self._starts, self.segment_lengths
         own = [np.flatnonzero(self.sequence == row) for row in range(len(starts))]
         return [
             Microbatch(
-                input_ids=flat[None, start : int(self.predictors[chosen].max()) + 1],
+                input_ids=flat[None, start : start + length],
                 tokens=self.tokens[chosen],
                 predictors=self.predictors[chosen] - start,
                 sequence=np.zeros(len(chosen), np.int64),
                 targets=self.targets[chosen],
                 temperature=self.temperature[chosen],
             )
-            for start, chosen in zip(starts, own, strict=True)
+            for start, length, chosen in zip(starts, lengths, own, strict=True)
         ]
 
 

@@ -63,6 +63,8 @@ class RunConfig(Section):
     """Seed of everything that is drawn: weights, data order, episodes, tokens."""
     overwrite: bool = False
     """Replace what an earlier, ended run left in ``dir``."""
+    profile: list[Count] = Field(default_factory=list)
+    """Iterations of which PyTorch's profiler writes a trace, ``profile/iteration-<n>.json``; from 1."""
 
 
 class ModelConfig(Section):
@@ -270,6 +272,12 @@ class TrainConfig(Section):
     """Supervised learning before the run."""
     iterations: Count = 10
     """Iterations: one batch of groups, its updates, one publication each."""
+
+    @model_validator(mode="after")
+    def _check_profile(self) -> Self:
+        if beyond := [number for number in self.run.profile if number > self.iterations]:
+            raise ValueError(f"run.profile asks for iteration {beyond[0]} of {self.iterations}")
+        return self
 
     @model_validator(mode="after")
     def _check(self) -> Self:

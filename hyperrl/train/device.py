@@ -12,6 +12,7 @@ from hyperrl.errors import ConfigError, nearest
 __all__ = [
     "DTYPES",
     "has_fused_optimizers",
+    "known_peak_flops",
     "memory_exhausted",
     "peak_memory_bytes",
     "process_group_backend",
@@ -27,6 +28,24 @@ DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
 }
 """The number formats that a model may be loaded in, by the name a config uses."""
+
+_PEAK_FLOPS = {
+    "GB200": 2.5e15,
+    "B200": 2.25e15,
+    "H100": 989e12,
+    "H200": 989e12,
+    "H800": 989e12,
+    "H20": 148e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "L40S": 362.05e12,
+    "L40": 181.05e12,
+    "L20": 119.5e12,
+    "A40": 149.7e12,
+    "910B": 354e12,
+    "Ascend910": 354e12,
+}
+"""Dense 16-bit FLOP/s by a part of the device's name, as in verl; the first that fits."""
 
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}
 
@@ -100,6 +119,14 @@ def set_threads(count: int) -> None:
         raise ConfigError(f"threads must be at least 1, or 0 for torch's own choice, got {count}")
     if count:
         torch.set_num_threads(count)
+
+
+def known_peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the peak of ``device`` in FLOP/s with weights of ``dtype``; 0 where it is not known."""
+    if device.type == "cpu" or dtype.itemsize != 2:
+        return 0.0
+    name = str(torch.get_device_module(device).get_device_name(device))
+    return next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

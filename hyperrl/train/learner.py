@@ -10,7 +10,6 @@ are finite.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -34,10 +33,13 @@ from hyperrl.train.batch_scores import (
 from hyperrl.train.batching import Microbatch, Minibatch, TrainBatch
 from hyperrl.train.config import OptimizerConfig
 from hyperrl.train.consistency import ConsistencyGate
+from hyperrl.train.device import peak_memory_bytes
+from hyperrl.train.flops import UpdateMeter
 from hyperrl.train.metrics import reduce_metrics, summarise
 from hyperrl.train.nonfinite import SkippedUpdate, SkipWatch, find_culprits, unsound_weights
 from hyperrl.train.optimization import Optimizer
 from hyperrl.train.policy_pass import PassSums, PolicyUpdate, run_pass
+from hyperrl.train.profiling import StageClock
 from hyperrl.train.scoring import Score, score_microbatch
 
 __all__ = ["Auxiliary", "Critic", "Learner"]
@@ -81,12 +83,14 @@ class _Place:
         episodes: names of the batch's episodes.
         version: policy version of the batch.
         steps_before: updates that had been applied when the batch began.
+        clock: counts the seconds of each model's updates.
         index: the minibatch.
     """
 
     episodes: tuple[EpisodeKey, ...]
     version: int
     steps_before: int
+    clock: StageClock
     index: int = 0
 
     def at(self, index: int) -> _Place:
@@ -155,6 +159,7 @@ class Learner:
         self.gate = gate
         self.max_staleness = max_staleness
         self._skips = {name: SkipWatch(algorithm.skip_limit) for name in ("policy", "critic")}
+        self._meter = UpdateMeter(model)
         self._optimizer = Optimizer(model, optimizer)
 
     @property
@@ -200,31 +205,36 @@ class Learner:
             NonFiniteError: ``skip_limit`` updates in a row were left out; says which episodes caused it.
         """
         check_batch(batch, self.algorithm, version=version, max_staleness=self.max_staleness)
-        started = time.perf_counter()
-        opening = self._open(batch) if self._scores_while_learning(batch) else None
-        opened = time.perf_counter()
+        clock = StageClock()
+        opening = None
+        if self._scores_while_learning(batch):
+            with clock.measure("update_actor"):
+                opening = self._open(batch)
         try:
-            scores = self._score_batch(batch, version, opening)
+            with clock.measure("old_log_prob"):
+                scores = self._score_batch(batch, version, opening)
         except BaseException:
             self._optimizer.clear()  # what the opening pass has accumulated
             raise
         if self.algorithm.needs_scores:
             batch = estimate_from_scores(batch, scores, self.algorithm)
-        scored = time.perf_counter()
-        place = _Place(batch.episodes, version, self.applied_steps)
+        place = _Place(batch.episodes, version, self.applied_steps, clock)
         reports = [
             self._update_both(minibatch, scores, place.at(index), None if epoch or index else opening)
             for epoch in range(self.algorithm.epochs)
             for index, minibatch in enumerate(batch.minibatches)
         ]
-        timings = {
-            "timing_s/old_log_prob": scored - opened,
-            "timing_s/update_actor": time.perf_counter() - scored + opened - started,
+        self._batches += 1
+        return {
+            **batch.metrics,
+            **scores.metrics,
+            **_describe_advantages(batch.minibatches),
+            **reduce_metrics(reports),
+            **clock.metrics(),
+            **self._meter.take(clock.seconds.get("update_actor", 0.0)),
+            **_describe_memory(next(self.model.parameters()).device),
             "training/optimizer_steps": float(self.applied_steps),
         }
-        self._batches += 1
-        described = _describe_advantages(batch.minibatches)
-        return {**batch.metrics, **scores.metrics, **described, **reduce_metrics(reports), **timings}
 
     def _scores_while_learning(self, batch: TrainBatch) -> bool:
         """Whether the first minibatch need not be scored before the pass that learns from it.
@@ -241,7 +251,7 @@ class Learner:
         parts, scores = [], []
         for micro in minibatch.microbatches:
             if self._learns_from(update, micro):
-                sums, score = run_pass(self.model, update, micro, self.algorithm)
+                sums, score = self._run(update, micro)
                 parts.append(sums)
             else:
                 score = score_microbatch(self.model, micro)
@@ -287,10 +297,18 @@ class Learner:
             reference=None if in_loss is None else in_loss[place.index],
             correction=None if scores.correction is None else scores.correction[place.index],
         )
-        report = {} if self._warming_up else self._update(update, place, opening)
+        report: dict[str, float] = {}
+        if not self._warming_up:
+            with place.clock.measure("update_actor"):
+                report |= self._update(update, place, opening)
         if self.critic is not None and scores.values is not None:
-            report |= self._update_critic(self.critic, minibatch, scores.values[place.index], place)
+            with place.clock.measure("update_critic"):
+                report |= self._update_critic(self.critic, minibatch, scores.values[place.index], place)
         return report
+
+    def _run(self, update: PolicyUpdate, micro: Microbatch) -> tuple[PassSums, Score]:
+        self._meter.add(micro)
+        return run_pass(self.model, update, micro, self.algorithm)
 
     def _learns_from(self, update: PolicyUpdate, micro: Microbatch) -> bool:
         return self.algorithm.learns_without_advantage or bool(update.advantages[micro.tokens].any())
@@ -299,7 +317,7 @@ class Learner:
         """Accumulate the gradient over the microbatches, unless that was done, then apply it once."""
         if opening is None:
             parts = [
-                run_pass(self.model, update, micro, self.algorithm)[0]
+                self._run(update, micro)[0]
                 for micro in update.minibatch.microbatches
                 if self._learns_from(update, micro)
             ]
@@ -360,6 +378,11 @@ class Learner:
         culprits = () if weights else find_culprits(update.minibatch, probe)
         skipped = place.skipped("policy", loss, grad_norm, culprits)
         self._skips["policy"].skipped(replace(skipped, weights=weights))
+
+
+def _describe_memory(device: torch.device) -> dict[str, float]:
+    name = "perf/cpu_memory_used_gb" if device.type == "cpu" else "perf/max_memory_allocated_gb"
+    return {name: peak_memory_bytes(device) / 2**30}
 
 
 def _advantages(minibatch: Minibatch) -> Floats:

@@ -214,12 +214,34 @@ _TABLE: tuple[Metric, ...] = (
     Metric("timing_s/gen", "s", "sum", "Playing the episodes."),
     Metric("timing_s/adv", "s", "sum", "Advantages, masks and padding."),
     Metric("timing_s/old_log_prob", "s", "sum", "Scoring the batch before the update, gate included."),
-    Metric("timing_s/update_actor", "s", "sum", "The updates."),
+    Metric("timing_s/update_actor", "s", "sum", "The policy's updates."),
+    Metric("timing_s/update_critic", "s", "sum", "The critic's updates."),
     Metric("timing_s/update_weights", "s", "sum", "Publication."),
     Metric("timing_s/store", "s", "sum", "Writing trajectories."),
     Metric("timing_s/step", "s", "sum", "The whole iteration."),
     Metric("perf/total_num_tokens", "tokens", "sum", "Tokens of the episodes, read and sampled, each once."),
     Metric("perf/throughput", "tokens/s", "mean", "Tokens of the batch by the seconds of the iteration."),
+    Metric("perf/time_per_step", "s", "sum", "The whole iteration, as `timing_s/step`."),
+    Metric(
+        "perf/update_tokens",
+        "tokens",
+        "sum",
+        "Tokens that the policy's forward and backward passes have read, padding left out.",
+    ),
+    Metric("perf/padding_fraction", "fraction", "mean", "Share of padding in what these passes computed."),
+    Metric("perf/update_throughput", "tokens/s", "mean", "`perf/update_tokens` / `timing_s/update_actor`."),
+    Metric(
+        "perf/tflops/actor",
+        "TFLOP/s",
+        "mean",
+        "Model FLOPs of the policy's forward and backward passes (`train/flops.py`) by"
+        " `timing_s/update_actor`; not for mixtures of experts.",
+    ),
+    Metric("perf/mfu/actor", "fraction", "mean", "The same by the device's 16-bit peak, where it is known."),
+    Metric("perf/max_memory_allocated_gb", "GiB", "max", "Most memory of tensors so far, on an accelerator."),
+    Metric(
+        "perf/cpu_memory_used_gb", "GiB", "max", "Most resident memory of the process so far, on the CPU."
+    ),
     Metric(
         "validation/sampled_success",
         "fraction",

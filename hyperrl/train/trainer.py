@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from hyperrl.errors import InvariantError
 from hyperrl.train.config import TrainConfig
 from hyperrl.train.estimates import Estimate
 from hyperrl.train.evaluation import Evaluation, compare_success
+from hyperrl.train.profiling import StageClock
 from hyperrl.train.requirements import Requirements
 from hyperrl.train.source import Evaluator, RunObserver, TrajectorySource
 from hyperrl.train.statistics import describe_outcomes
@@ -42,7 +43,10 @@ class _Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerParts:
-    """What a trainer works with; wiring brings them together."""
+    """What a trainer works with; wiring brings them together.
+
+    ``profile`` gives the context that an iteration, named by its number, runs in.
+    """
 
     source: TrajectorySource
     algorithm: _Algorithm
@@ -50,6 +54,7 @@ class TrainerParts:
     publisher: _Publisher
     evaluator: Evaluator
     observer: RunObserver
+    profile: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +153,12 @@ class Trainer:
         Raises:
             InvariantError, PublicationError, RolloutError: as for :meth:`run`.
         """
-        parts, iteration = self._parts, self.iteration + 1
-        clock = _Clock()
+        with self._parts.profile(self.iteration + 1):
+            self._iterate(self.iteration + 1)
+
+    def _iterate(self, iteration: int) -> None:
+        parts = self._parts
+        clock = StageClock()
         with clock.measure("gen"):
             played, learned = self._sample()
         with clock.measure("store"):
@@ -167,7 +176,7 @@ class Trainer:
         metrics["groups/played"] = float(len(played))
         metrics["policy/version"] = float(self.version)
         metrics |= describe_outcomes(played, success=self.config.evaluation.success)
-        parts.observer.on_iteration(iteration, metrics | clock.metrics(metrics))
+        parts.observer.on_iteration(iteration, metrics | _describe_time(clock, metrics))
         self._requirements.see(iteration, metrics)
 
     def _sample(self) -> tuple[list[Group], list[Group]]:
@@ -201,25 +210,9 @@ class Trainer:
         return evaluation
 
 
-class _Clock:
-    """Seconds of an iteration by stage, and what follows from them."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._stages: dict[str, float] = {}
-
-    @contextmanager
-    def measure(self, stage: str) -> Iterator[None]:
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._stages[stage] = time.monotonic() - began
-
-    def metrics(self, known: Mapping[str, float]) -> dict[str, float]:
-        step = time.monotonic() - self._began
-        found = {f"timing_s/{stage}": seconds for stage, seconds in self._stages.items()}
-        found["timing_s/step"] = step
-        if tokens := known.get("perf/total_num_tokens"):
-            found["perf/throughput"] = tokens / step
-        return found
+def _describe_time(clock: StageClock, known: Mapping[str, float]) -> dict[str, float]:
+    step = clock.total
+    found = {**clock.metrics(), "timing_s/step": step, "perf/time_per_step": step}
+    if tokens := known.get("perf/total_num_tokens"):
+        found["perf/throughput"] = tokens / step
+    return found

@@ -26,7 +26,7 @@ from hyperrl.train.models import equal_weights, load_model, save_model
 from hyperrl.train.trainer import Trainer, TrainerParts
 from hyperrl.trajectory import Group
 from hyperrl.wiring.display import Display
-from hyperrl.wiring.learner import make_learner
+from hyperrl.wiring.learner import make_learner, resolve_packing
 from hyperrl.wiring.run_directory import refuse_unwritable
 
 __all__ = ["Replay", "ReplayJob", "run_replay"]
@@ -159,7 +159,9 @@ def _check_stored(store: Path, first: int, last: int) -> None:
 def _make_parts(config: TrainConfig, learner: Learner, episodes: _Stored) -> TrainerParts:
     return TrainerParts(
         source=episodes,
-        algorithm=Algorithm(config.algorithm, seed=config.run.seed, max_tokens=config.rollout.max_tokens),
+        algorithm=Algorithm(
+            resolve_packing(config), seed=config.run.seed, max_tokens=config.rollout.max_tokens
+        ),
         learner=learner,
         publisher=episodes,
         evaluator=episodes,

@@ -33,6 +33,7 @@ RUN_FILES = (
     "model",
     "summary.json",
     "nonfinite.json",
+    "profile",
     "failure.json",
 )
 """What a run leaves in its folder, and what ``overwrite`` replaces."""
@@ -118,6 +119,11 @@ class RunDirectory:
     def failure(self) -> Path:
         """Why the run stopped before its end, and how to repeat it."""
         return self.path / "failure.json"
+
+    @property
+    def profile(self) -> Path:
+        """Traces of iterations."""
+        return self.path / "profile"
 
     @property
     def model(self) -> Path:

@@ -13,6 +13,7 @@ from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import TrainConfig, dump_config
 from hyperrl.train.device import resolve_device, resolve_dtype, set_threads
 from hyperrl.train.models import save_model
+from hyperrl.train.profiling import IterationProfiler
 from hyperrl.train.publication import Publisher
 from hyperrl.train.samplers import TorchSampler
 from hyperrl.train.trainer import Trainer, TrainerParts, TrainResult
@@ -77,6 +78,7 @@ def run_training(config: TrainConfig, display: Display) -> RunOutcome:
                 keep=observer.keep_evaluation,
             ),
             observer=observer,
+            profile=IterationProfiler(run.profile, config.run.profile),
         )
         trainer = Trainer(config, parts)
         with keep_failure(run, trainer, display), _evidence_kept(run):

@@ -145,6 +145,21 @@ def test_a_run_whose_updates_are_never_finite_ends_with_evidence(make_run):
     assert line["policy/version"] == 0
 
 
+def test_a_run_over_packed_episodes_is_that_over_padded_ones(make_run):
+    lines = []
+    for packing in ("padded", "packed"):
+        config = make_run(
+            packing,
+            model={"dtype": "float64", "attention": "sdpa"},
+            algorithm={"packing": packing, "name": "ppo", "kl": {"place": "reward", "coef": 0.1}},
+        )
+        run_training(config, Silent())
+        lines.append(iterations(config.run.dir))
+    for padded, packed in zip(*lines, strict=True):
+        for name in ("actor/loss", "actor/grad_norm", "critic/vf_loss", "critic/rewards/mean"):
+            assert packed[name] == pytest.approx(padded[name], rel=1e-6), name
+
+
 @pytest.mark.parametrize(
     "model",
     [{"dtype": "bfloat16"}, {"gradient_checkpointing": True}, {"dtype": "bfloat16", "attention": "sdpa"}],
@@ -158,3 +173,22 @@ def test_a_run_with_less_memory_learns_within_the_gate(make_run, tiny_model, mod
         assert line["consistency/over_limit"] == 0
     before, after = weights(tiny_model), weights(config.run.dir / "model")
     assert any(not np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_run_leaves_traces_of_the_iterations_that_were_chosen(make_run):
+    config = make_run()
+    config = config.model_copy(update={"run": config.run.model_copy(update={"profile": [2]})})
+    run_training(config, Silent())
+    (file,) = (config.run.dir / "profile").iterdir()
+    events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+    stages = {
+        event["name"]: event["tid"] for event in events if str(event.get("name")).startswith("hyperrl/")
+    }
+    assert set(stages) == {
+        f"hyperrl/{stage}"
+        for stage in ("gen", "store", "adv", "old_log_prob", "update_actor", "update_weights")
+    }
+    sampled = {event["tid"] for event in events if event.get("name") == "aten::multinomial"}
+    assert not sampled or sampled != {stages["hyperrl/gen"]}
+    threads = {event["tid"] for event in events if str(event.get("name")).startswith("aten::")}
+    assert len(threads) > 1  # the sampler computes in a thread of its own

@@ -16,6 +16,7 @@ run.name
 run.dir
 run.seed
 run.overwrite
+run.profile
 model.path
 model.dtype
 model.attention
