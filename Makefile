@@ -4,6 +4,7 @@
 # make check-envs    every environment's check, graders on known cases, cost of a turn; ends with one JSON line
 # make check-oracles compare the mathematics with verl's and TRL's, and updates with themselves; ends with figures
 # make check-learning train every algorithm, demand a gain of each run, make the page of results (45 minutes)
+# make check-programs install Codex below .cache (npm) and play real episodes with it; ends with figures
 # make real          train a real model on real data
 # make venv          only make .venv
 # make clean         remove what was built; runs/ stays
@@ -20,6 +21,9 @@ TORCH ?= torch==2.13.0
 ORACLES := verl==0.9.1 trl==1.16.0
 ORACLE_TESTS := tests/oracles $(addprefix tests/unit/train/test_update_,invariances.py reference.py)
 
+# The agent programs that are played with; docs/programs/ speaks of these versions.
+PROGRAMS := @openai/codex@0.171.0
+
 # Two workers with one thread each: on small machines threads only get in each other's way.
 WORKERS ?= 2
 
@@ -30,7 +34,7 @@ QUICKSTART = --set run.seed=$(SEED) --set run.dir=$(RUN) --set run.overwrite=tru
   --set sft.start=$(RUN)/random --set model.path=$(RUN)/warm
 GSM8K ?= data/gsm8k
 
-.PHONY: venv test check check-envs check-oracles check-learning quickstart real clean
+.PHONY: venv test check check-envs check-oracles check-learning check-programs quickstart real clean
 
 venv: $(INSTALLED)
 
@@ -60,6 +64,10 @@ check-oracles: venv
 
 check-learning: venv
 	$(BIN)/python benchmarks/check_learning.py $(ARGS)
+
+check-programs: venv
+	npm install --silent --no-audit --no-fund --prefix .cache/programs $(PROGRAMS)
+	HYPERRL_REQUIRE_PROGRAMS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rP tests/programs $(ARGS)
 
 # A random model, a short supervised warm start, then GRPO. `make quickstart SEED=1` draws everything anew.
 quickstart: venv

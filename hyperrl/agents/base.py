@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentProgram", "EpisodeContext", "FunctionProgram", "StepRecord", "load_program", "program_name"]
 
-PROGRAMS = {"turn_loop": "hyperrl.agents.turn_loop:TurnLoop"}
+PROGRAMS = {
+    "turn_loop": "hyperrl.agents.turn_loop:TurnLoop",
+    "codex": "hyperrl.harness.adapters.codex:CodexProgram",
+}
+"""Dotted paths of the programs that go by a name; imported when one is asked for."""
 
 
 @runtime_checkable
@@ -135,14 +139,20 @@ class EpisodeContext:
             ConfigError: the rollout has no gateway.
             MissingExtraError: what serves is not installed.
         """
-        return self._served().base_url
+        return self.served().base_url
 
     @property
     def api_key(self) -> str:
         """The secret of this episode's session; see :attr:`base_url`."""
-        return self._served().api_key
+        return self.served().api_key
 
-    def _served(self) -> Session:
+    def served(self) -> Session:
+        """Open the episode's session with the gateway, or return it; for more than its address.
+
+        Raises:
+            ConfigError: the rollout has no gateway.
+            MissingExtraError: what serves is not installed.
+        """
         if self.session is None:
             if self._host is None:
                 raise ConfigError(
@@ -164,7 +174,12 @@ class EpisodeContext:
 
     @property
     def workspace(self) -> Path:
-        """An empty directory of this episode, made when it is first asked for and removed at its end."""
+        """Where a program works on files: the environment's own ``workspace`` where it has one.
+
+        Else an empty directory of this episode, made when it is first asked for and removed at its end.
+        """
+        if self.env.workspace is not None:
+            return self.env.workspace
         if self._workspace is None:
             self._workspace = Path(tempfile.mkdtemp(prefix="hyperrl-episode-"))
         return self._workspace
@@ -228,7 +243,7 @@ def load_program(name: str) -> AgentProgram:
     """Return the program that a config names.
 
     Args:
-        name: ``turn_loop``, or the dotted path (``package.module:name`` or ``package.module.name``)
+        name: one of ``PROGRAMS``, or the dotted path (``package.module:name`` or ``package.module.name``)
             of an ``async def run(ctx)``, of an object with such a method, or of a class of such objects.
 
     Raises:

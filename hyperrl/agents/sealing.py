@@ -73,8 +73,7 @@ def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> t
             turn=turn.index,
             observation=_read(turn),
             action=turn.text,
-            tool_calls=stepped.get(turn.index)
-            or tuple([_unstepped(call, results.get(turn.index, {})) for call in turn.tool_calls]),
+            tool_calls=_call_records(turn, stepped.get(turn.index, ()), results.get(turn.index, {})),
             stepped=turn.index in stepped,
         )
         for turn in turns
@@ -155,6 +154,17 @@ def _results(turns: Sequence[RecordedTurn]) -> dict[int, dict[str, str]]:
             if message.get("role") == "tool":
                 read.setdefault(str(message.get("tool_call_id")), message_text(message))
     return results
+
+
+def _call_records(
+    turn: RecordedTurn, stepped: tuple[ToolRecord, ...], results: Mapping[str, str]
+) -> tuple[ToolRecord, ...]:
+    """Return a record for each call: the environment's, and those that a program answered by itself."""
+    if not stepped:
+        return tuple([_unstepped(call, results) for call in turn.tool_calls])
+    known = {record.call_id for record in stepped}
+    own = [call for call in turn.tool_calls if call.call_id in results and call.call_id not in known]
+    return (*stepped, *[_unstepped(call, results) for call in own]) if own else stepped
 
 
 def _unstepped(call: ToolCall, results: Mapping[str, str]) -> ToolRecord:

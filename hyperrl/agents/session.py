@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from hyperrl.agents.recorder import Recorder
 
-__all__ = ["Host", "Session"]
+__all__ = ["Application", "Host", "Session"]
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
 
 
 class Session(Protocol):
@@ -32,6 +35,10 @@ class Session(Protocol):
     @property
     def metrics(self) -> Mapping[str, float]:
         """Counts of the requests, by kind."""
+        ...
+
+    def mount(self, route: str, application: Application) -> str:
+        """Serve an application at a route of the session, to whoever shows the secret; return its URL."""
         ...
 
     async def aclose(self) -> None:

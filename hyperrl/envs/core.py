@@ -11,6 +11,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -82,6 +83,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         max_episode_steps: the turn limit that it was registered with; set by ``make_env``.
         sandbox: where code of the policy runs; set in ``__init__``, with ``make_sandbox``. Its level is
             recorded in every trajectory.
+        workspace: a directory that programs which work on files are started in; set in ``start``, with
+            :attr:`resources` to remove it.
 
     Args:
         split: which tasks to play.
@@ -97,6 +100,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     reward_weights: Mapping[str, float] = MappingProxyType({})
     max_episode_steps: int | None = None
     sandbox: Sandbox | None = None
+    workspace: Path | None = None
     _blueprint: ClassVar[Blueprint]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

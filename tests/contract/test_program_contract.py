@@ -65,6 +65,7 @@ def play(program: AgentProgram, seats: tuple[str, ...] = ("main",), **limits: An
     ("name", "recorded"),
     [
         ("turn_loop", "turn_loop"),
+        ("codex", "codex"),
         ("hyperrl.agents.turn_loop:TurnLoop", "turn_loop"),
         ("hyperrl.agents.turn_loop.TurnLoop", "turn_loop"),
         (f"{HERE}:one_shot", f"{HERE}:one_shot"),

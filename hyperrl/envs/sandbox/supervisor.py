@@ -24,7 +24,7 @@ from hyperrl.envs.sandbox.landlock import enter_domain
 from hyperrl.envs.sandbox.privileges import drop_capabilities, enter_pid_namespace, set_flag
 from hyperrl.envs.sandbox.seccomp import filter_calls
 
-__all__ = ["main"]
+__all__ = ["drain", "main"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     if child == 0:
         _become(job)
     stopped_by = _watch(control, child, job, deadline=started + job["wall_s"])
-    status, cpu_s = _drain(child)
+    status, cpu_s = drain(child)
     verdict = {"exit_code": os.waitstatus_to_exitcode(status), "cpu_s": cpu_s, "stopped_by": stopped_by}
     with contextlib.suppress(OSError):
         control.sendall(json.dumps(verdict).encode())
@@ -151,7 +151,7 @@ def _children(process: int) -> tuple[list[int], int]:
     return found, threads
 
 
-def _drain(child: int) -> tuple[int, float]:
+def drain(child: int) -> tuple[int, float]:
     """End every descendant; return the wait status of ``child`` and the CPU seconds of all of them.
 
     Orphans of those that end become ours and are ended in the next round.

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from hyperrl.agents.session import Application
 from hyperrl.errors import RolloutError
 from hyperrl.harness.gateway.anthropic_messages import AnthropicMessages
 from hyperrl.harness.gateway.chat_completions import ChatCompletions
@@ -62,6 +63,9 @@ class GatewayApp:
         wire = FORMATS.get(route, FORMATS["chat/completions"])
         request = Request(scope, receive)
         try:
+            if application := self._mounted(request, name, route):
+                await application(scope, receive, send)
+                return
             response = await self._respond(request, name, route, send)
         except RefusedError as refused:
             response = _error(wire, refused)
@@ -72,6 +76,13 @@ class GatewayApp:
             response = _error(wire, RefusedError(500, "internal_error", "the gateway failed; see its log"))
         if response is not None:
             await response(scope, receive, send)
+
+    def _mounted(self, request: Request, name: str, route: str) -> Application | None:
+        """Return what a session serves at a route beside its policies."""
+        session = self._table.sessions.get(name)
+        if session is None or route not in session.mounted:
+            return None
+        return self._table.find(name, _secret(request.headers)).mounted[route]
 
     async def _respond(self, request: Request, name: str, route: str, send: Send) -> Response | None:
         """Answer a request: return a response, or deliver it and return ``None``."""

@@ -15,6 +15,7 @@ from hyperrl.agents.episode import FATAL
 from hyperrl.agents.forest import RecordedTurn
 from hyperrl.agents.limits import LimitReached
 from hyperrl.agents.recorder import Recorder
+from hyperrl.agents.session import Application
 from hyperrl.errors import ConfigError, HyperrlError
 from hyperrl.harness.gateway.echoes import Echoes
 from hyperrl.harness.gateway.exchange import Answer, AnswerHead, ModelRequest, RefusedError
@@ -101,6 +102,7 @@ class GatewaySession:
         error: what first kept a policy from answering since its last answer; ``None`` if nothing did, or
             only a limit.
         counts: requests, by kind.
+        mounted: applications that are served beside the policies, by route.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class GatewaySession:
         self.base_url = f"{address}/s/{self.name}/v1"
         self.error: BaseException | None = None
         self.counts: Counter[str] = Counter()
+        self.mounted: dict[str, Application] = {}
         self.closed = False
         self._recorder = recorder
         self._settings = settings
@@ -138,6 +141,11 @@ class GatewaySession:
         """The seats, which are the models that a program can ask for; the default is the first."""
         names = self._recorder.seats
         return tuple(sorted(names, key=lambda name: name != "main"))
+
+    def mount(self, route: str, application: Application) -> str:
+        """Serve an application at a route of the session, to whoever shows the secret; return its URL."""
+        self.mounted[route] = application
+        return f"{self.base_url.removesuffix('/v1')}/{route}"
 
     async def exchange(
         self, request: ModelRequest, headers: Mapping[str, str], fingerprint: bytes
@@ -204,6 +212,7 @@ class GatewaySession:
         self.closed = True
         self._on_close(self)
         self._exchanges.clear()
+        self.mounted.clear()
         for task in self._tasks:
             task.cancel()
         try:

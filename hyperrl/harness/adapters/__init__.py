@@ -1,0 +1,3 @@
+"""What is particular to each agent program that hyperrl runs; one module a program."""
+
+__all__: list[str] = []
