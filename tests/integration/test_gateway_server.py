@@ -227,6 +227,44 @@ def test_only_the_secret_opens_a_session() -> None:
     asyncio.run(main())
 
 
+def test_one_process_plays_many_episodes_at_one_address() -> None:
+    body = {**CHAT, "max_tokens": 64}
+    child = {**body, "messages": [{"role": "user", "content": 'Your parent agent id is "roll-1". Go.'}]}
+
+    async def main() -> None:
+        async with Gateway() as gateway:
+            sampler = SpySampler(lambda prompt, key: "fine")
+            records = [recorder(sampler) for _ in range(3)]
+            sessions = [gateway.open(record) for record in records]
+            shared = gateway.share()
+            for number in (0, 1):
+                shared.bind(f"roll-{number}", sessions[number])
+            with pytest.raises(ConfigError, match="another episode"):
+                shared.bind("roll-1", sessions[2])
+
+            async def ask(thread: str, asked: Any = body, key: str = shared.api_key) -> int:
+                headers = {"x-api-key": key, "x-deepseek-harness-session-id": thread}
+                async with httpx.AsyncClient() as client:
+                    url = f"{shared.base_url}/messages"
+                    return (await client.post(url, json=asked, headers=headers)).status_code
+
+            answers = await asyncio.gather(*[ask(thread) for thread in ("roll-0", "roll-1", "roll-0")])
+            assert answers == [200, 200, 200]
+            assert await ask("child-uuid", child) == 200
+            assert await ask("child-uuid") == 200
+            assert [await ask(thread) for thread in ("stranger", "")] == [400, 400]
+            assert await ask("roll-0", key=sessions[0].api_key) == 401
+            uses = [[turn.use for turn in record.forest.turns] for record in records]
+            assert uses == [["train", "train"], ["train", "side", "side"], []]
+            await sessions[0].aclose()
+            assert await ask("roll-0") == 400
+            shared.close()
+            assert await ask("roll-1") == 401
+            assert len(records[1].forest.turns) == 3
+
+    asyncio.run(main())
+
+
 def test_small_routes() -> None:
     async def main() -> None:
         sampler = SpySampler(["fine"])

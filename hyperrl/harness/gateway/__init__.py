@@ -6,5 +6,6 @@ asks it as if it were its model vendor. Needs the extra ``harness``, imported wh
 
 from hyperrl.harness.gateway.gateway import Gateway
 from hyperrl.harness.gateway.sessions import GatewaySession, GatewaySettings
+from hyperrl.harness.gateway.shared_address import SharedAddress
 
-__all__ = ["Gateway", "GatewaySession", "GatewaySettings"]
+__all__ = ["Gateway", "GatewaySession", "GatewaySettings", "SharedAddress"]

@@ -12,6 +12,7 @@ from hyperrl.agents.recorder import Recorder
 from hyperrl.errors import ConfigError, MissingExtraError
 from hyperrl.harness.gateway.session_table import SessionTable
 from hyperrl.harness.gateway.sessions import GatewaySession, GatewaySettings
+from hyperrl.harness.gateway.shared_address import SharedAddress
 
 if TYPE_CHECKING:
     from hyperrl.harness.gateway.server import LoopServer
@@ -69,6 +70,20 @@ class Gateway:
         )
         self._table.add(session)
         return session
+
+    def share(self) -> SharedAddress:
+        """Return an address for a program that plays many episodes in one process.
+
+        Each of them opens its session as ever, and binds its thread to it.
+
+        Raises:
+            MissingExtraError: starlette or uvicorn is not installed.
+            ConfigError: the address cannot be listened on.
+        """
+        self._listen()
+        shared = SharedAddress(self._address, self._table.remove_shared)
+        self._table.add_shared(shared)
+        return shared
 
     async def aclose(self) -> None:
         """Close every session, stop listening, and wait until nothing is left."""

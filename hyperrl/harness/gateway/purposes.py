@@ -14,7 +14,7 @@ from typing import Literal
 
 from hyperrl.harness.gateway.exchange import ModelRequest
 
-__all__ = ["Purpose", "Purposes"]
+__all__ = ["Purpose", "Purposes", "thread_of"]
 
 Purpose = Literal["task", "title", "compaction", "subagent"]
 
@@ -51,7 +51,7 @@ class Purposes:
             return marked
         if self._is_title(request):
             return "title"
-        thread = next((headers[name] for name in THREAD_HEADERS if headers.get(name)), "")
+        thread = thread_of(headers)
         if thread and self._main_thread and thread != self._main_thread:
             return "subagent"
         last = request.messages[-1]
@@ -67,6 +67,11 @@ class Purposes:
         if request.tools.schemas or first["role"] != "system" or not TITLE.search(head):
             return False
         return bool(TITLED.search(head)) and all(message["role"] == "user" for message in rest)
+
+
+def thread_of(headers: Mapping[str, str]) -> str:
+    """Return the thread that a request says it comes from; empty if it says none."""
+    return next((headers[name] for name in THREAD_HEADERS if headers.get(name)), "")
 
 
 def _marked(headers: Mapping[str, str]) -> Purpose | None:

@@ -27,6 +27,7 @@ from hyperrl.harness.gateway.exchange import RefusedError, WireFormat
 from hyperrl.harness.gateway.responses import Responses
 from hyperrl.harness.gateway.session_table import SessionTable
 from hyperrl.harness.gateway.sessions import GatewaySession, GatewaySettings
+from hyperrl.harness.gateway.shared_address import SharedAddress
 
 __all__ = ["GatewayApp", "LoopServer"]
 
@@ -90,19 +91,20 @@ class GatewayApp:
         if method == "HEAD":
             return Response()
         if route in FORMATS and method == "POST":
-            session = self._table.find(name, _secret(request.headers))
-            return await self._answer(request, session, route, send)
+            found = self._table.find(name, _secret(request.headers))
+            body = await _read_body(request, self._settings.max_body_bytes)
+            session = _session(found, request, body)
+            return await self._answer(request, session, route, body, send)
         if route == "models" and method == "GET":
-            return JSONResponse(_models(self._table.find(name, _secret(request.headers))))
+            return JSONResponse(_models(_session(self._table.find(name, _secret(request.headers)), request)))
         if route in FORMATS and method != "GET":
             raise RefusedError(405, "method_not_allowed", f"{route} takes POST")
         raise RefusedError(404, "not_found", "there is nothing here; the routes are " + ", ".join(FORMATS))
 
     async def _answer(
-        self, request: Request, session: GatewaySession, route: str, send: Send
+        self, request: Request, session: GatewaySession, route: str, body: bytes, send: Send
     ) -> Response | None:
         wire = FORMATS[route]
-        body = await _read_body(request, self._settings.max_body_bytes)
         asked = wire.read(_load(body))
         if route.endswith("count_tokens"):
             return JSONResponse({"input_tokens": session.count_tokens(asked)})
@@ -174,6 +176,10 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _session(found: GatewaySession | SharedAddress, request: Request, body: bytes = b"") -> GatewaySession:
+    return found.session_for(request.headers, body) if isinstance(found, SharedAddress) else found
 
 
 def _secret(headers: Mapping[str, str]) -> str:

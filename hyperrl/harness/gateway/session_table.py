@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 from hyperrl.harness.gateway.exchange import RefusedError
 from hyperrl.harness.gateway.sessions import GatewaySession
+from hyperrl.harness.gateway.shared_address import SharedAddress
 
 __all__ = ["SessionTable"]
 
@@ -23,7 +24,7 @@ class SessionTable:
 
     def __init__(self) -> None:
         self.sessions: dict[str, GatewaySession] = {}
-        self._by_key: dict[str, GatewaySession] = {}
+        self._by_key: dict[str, GatewaySession | SharedAddress] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()
 
     def add(self, session: GatewaySession) -> None:
@@ -38,8 +39,16 @@ class SessionTable:
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
 
-    def find(self, name: str, key: str) -> GatewaySession:
-        """Return the session that a request may use.
+    def add_shared(self, shared: SharedAddress) -> None:
+        """Let requests find an address of many sessions."""
+        self._by_key[shared.api_key] = shared
+
+    def remove_shared(self, shared: SharedAddress) -> None:
+        """Forget an address of many sessions."""
+        self._by_key.pop(shared.api_key, None)
+
+    def find(self, name: str, key: str) -> GatewaySession | SharedAddress:
+        """Return the session, or the address of many, that a request may use.
 
         Args:
             name: the session's part of the URL, or its secret; empty if the URL has none.
