@@ -14,6 +14,7 @@ pytest.importorskip("uvicorn")
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_gateway_benchmark_ends_with_one_json_line() -> None:
     command = [sys.executable, ROOT / "benchmarks" / "bench_gateway.py", "--json", "--rounds", "1"]
     done = subprocess.run(

@@ -17,6 +17,7 @@ pytest.importorskip("uvicorn")
 from hyperrl.store import read_trajectories
 
 
+@pytest.mark.slow
 def test_a_model_is_served_until_ctrl_c_and_what_was_asked_is_kept(tiny_model: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -16,6 +16,7 @@ from hyperrl.wiring.display import Silent
 from hyperrl.wiring.training import run_training
 
 
+@pytest.mark.slow
 def test_two_updates_on_episodes_of_an_agent_behind_the_gateway(make_run) -> None:
     program = f"{client_agent.__name__}:run"
     config = make_run(
