@@ -83,7 +83,7 @@ class GatewayApp:
         session = self._table.sessions.get(name)
         if session is None or route not in session.mounted:
             return None
-        return self._table.find(name, _secret(request.headers)).mounted[route]
+        return _session(self._table.find(name, _secret(request.headers)), request).mounted[route]
 
     async def _respond(self, request: Request, name: str, route: str, send: Send) -> Response | None:
         """Answer a request: return a response, or deliver it and return ``None``."""
