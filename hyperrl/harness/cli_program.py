@@ -201,6 +201,9 @@ class CliProgram:
             raise tools.error
         if ctx.terminated:
             return
+        if (cut := _cut_action(ctx)) is not None:
+            await ctx.step(cut)
+            return
         if ended.exit_code != 0 or ended.stopped_by is not None:
             raise _failure(self.name, ended, self.settings)
         if answer is not None and answer.strip():
@@ -240,6 +243,17 @@ def _prompt(ctx: EpisodeContext) -> tuple[str, str]:
             )
         said[role].append(message_text(message))
     return "\n\n".join(said["system"]), "\n\n".join(said["user"])
+
+
+def _cut_action(ctx: EpisodeContext) -> Action | None:
+    """Return what the policy wrote last, where its limit of tokens cut it: there is no other answer."""
+    forest = ctx.recorder.forest
+    last = forest.last_train_turn()
+    if last is None or forest.turns[last].stop_reason is not StopReason.LENGTH:
+        return None
+    turn = forest.turns[last]
+    content = str(turn.reply_message.get("content") or "")
+    return Action(turn.text, tool_calls=turn.tool_calls, stop_reason=StopReason.LENGTH, content=content)
 
 
 def _final_action(ctx: EpisodeContext, answer: str) -> Action | str:
