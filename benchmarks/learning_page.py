@@ -53,7 +53,8 @@ def write_page(records: Sequence[Record], docs: Path) -> None:
     """Write ``results.md``, and into ``results/`` the records and a plot for each task."""
     folder = docs / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "results.json", json.dumps(list(records), indent=1) + "\n")
+    lines = ",\n".join(map(json.dumps, records))
+    write_atomic(folder / "results.json", f"[\n{lines}\n]\n")
     for task, title in TITLES.items():
         if chosen := _of_task(records, task):
             draw_curves(chosen, folder / f"{task}.svg", title=title)
