@@ -416,6 +416,32 @@ def test_a_taken_port_and_a_missing_gateway_are_config_errors() -> None:
     asyncio.run(main())
 
 
+def test_without_the_extra_the_error_names_it() -> None:
+    code = """
+        import asyncio, sys
+        sys.modules["uvicorn"] = None
+        from playground import SpySampler, recorder
+        from hyperrl.harness.gateway import Gateway
+        assert "starlette" not in sys.modules
+
+        async def main():
+            Gateway().open(recorder(SpySampler([])))
+
+        asyncio.run(main())
+        """
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "MissingExtraError: uvicorn is needed" in done.stderr
+    assert "pip install 'hyperrl[harness]'" in done.stderr
+
+
 def open_files() -> int:
     gc.collect()
     return len(os.listdir("/proc/self/fd"))

@@ -27,6 +27,7 @@ __all__ = ["Exchange", "GatewaySession", "GatewaySettings"]
 RETRY_GRACE_S = 0.1
 """How long the loop gets to notice that the client of an identical request in flight has gone."""
 
+DELIVERY_GRACE_S = 0.5
 CANCEL_GRACE_S = 10.0
 logger = logging.getLogger(__name__)
 
@@ -211,18 +212,27 @@ class GatewaySession:
             return
         self.closed = True
         self._on_close(self)
-        self._exchanges.clear()
         self.mounted.clear()
         for task in self._tasks:
             task.cancel()
         try:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=CANCEL_GRACE_S)
+            await self._let_deliveries_end()
         finally:
+            self._exchanges.clear()
             followed = {turn.parent for turn in self._recorder.forest.turns}
             for turn in self._undelivered - followed:
                 turn.use = "side"
                 self.counts["undelivered"] += 1
+
+    async def _let_deliveries_end(self) -> None:
+        """Give answers that are being sent a moment: a fast program may have all of one before we know."""
+        sending = [exchange for exchange in self._exchanges.values() if not exchange.alone.is_set()]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DELIVERY_GRACE_S):
+                for exchange in sending:
+                    await exchange.alone.wait()
 
     def _ended(self, task: asyncio.Task[Answer]) -> None:
         self._tasks.discard(task)
