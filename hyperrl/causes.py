@@ -100,5 +100,5 @@ def _cause_of_loss(trajectory: Trajectory) -> str:
     said = [term.cause for term in _counted(trajectory) if term.cause in _OF_SCORE]
     if said:
         return str(said[-1])
-    calls = [call for event in trajectory.events for call in event.tool_calls]
+    calls = trajectory.tool_records
     return "tool_failure" if calls and calls[-1].status in _BROKEN_TOOL else "wrong"

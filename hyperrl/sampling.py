@@ -5,10 +5,10 @@ Nothing here decides anything: these are the contracts that samplers, agents and
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from hyperrl.errors import ConfigError
@@ -73,7 +73,7 @@ def request_seed(run_seed: int, key: RequestKey) -> int:
 
 
 class RequestSeeds:
-    """The seeds of one seat's requests in one episode: what :func:`request_seed` gives for each.
+    """Names and seeds of one seat's requests in one episode: :func:`request_seed` gives the same.
 
     Args:
         run_seed: seed of the run.
@@ -81,18 +81,26 @@ class RequestSeeds:
         seat: the seat that is asked.
     """
 
-    __slots__ = ("_hashed",)
+    __slots__ = ("_group_id", "_name", "_next", "_sample_index", "_seat")
 
     def __init__(self, run_seed: int, episode: EpisodeKey, seat: str) -> None:
-        (epoch, position), sample_index = episode
-        name = f"{run_seed}|{epoch}|{position}|{sample_index}|{seat}|"
-        self._hashed = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8)
+        self._group_id, self._sample_index = episode
+        epoch, position = self._group_id
+        name = f"{run_seed}|{epoch}|{position}|{self._sample_index}|{seat}|"
+        self._name = name.encode("utf-8", "surrogatepass")
+        self._seat = seat
+        self._next = 0
 
     def seed(self, ordinal: int) -> int:
         """Return the 63-bit seed of the request with this ordinal."""
-        hashed = self._hashed.copy()
-        hashed.update(b"%d" % ordinal)
+        hashed = blake2b(self._name + b"%d" % ordinal, digest_size=8)
         return int.from_bytes(hashed.digest(), "big") >> 1
+
+    def draw(self) -> tuple[int, RequestKey]:
+        """Return the seed and the name of the next request."""
+        ordinal = self._next
+        self._next = ordinal + 1
+        return self.seed(ordinal), RequestKey(self._group_id, self._sample_index, self._seat, ordinal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

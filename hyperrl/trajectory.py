@@ -16,14 +16,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyperrl.arrays import identical, seal
+from hyperrl.columns import (
+    NOT_SAMPLED,
+    EventColumns,
+    TurnColumns,
+    check_layout,
+    columns_of,
+    surely_valid,
+)
 from hyperrl.errors import TrajectoryError
+from hyperrl.turn_checks import check_turns
 
 __all__ = [
     "EXCLUDED",
@@ -49,9 +59,6 @@ GroupId = tuple[int, int]
 
 EXCLUDED = "excluded"
 """Kind of the failure by which the author of a reward leaves an episode out: it does not count."""
-
-NOT_SAMPLED = -1
-"""Policy version of a token that no published policy drew (gold text, a remote endpoint)."""
 
 
 class StopReason(StrEnum):
@@ -202,8 +209,16 @@ class Turn:
         return all(identical(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
 
 
+class _Deferred:
+    """Where a trajectory keeps what its turns and events are made of."""
+
+    __slots__ = ("_columns", "_event_columns")
+    _columns: TurnColumns | None
+    _event_columns: EventColumns | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trajectory:
+class Trajectory(_Deferred):
     """The immutable record of one episode. Building one checks every invariant.
 
     Attributes:
@@ -252,14 +267,63 @@ class Trajectory:
     metrics: Mapping[str, float] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def from_columns(cls, columns: TurnColumns, events: EventColumns, **values: Any) -> Self:
+        """Build a trajectory whose turns and events are made when they are first asked for.
+
+        Args:
+            columns: the turns, and what was read after the last action.
+            events: the events.
+            values: the other attributes.
+
+        Raises:
+            TrajectoryError: an invariant does not hold, as for a trajectory that is built of turns.
+        """
+        final = columns.ids[columns.starts[-1] :]
+        return cls(turns=cast(Any, columns), events=cast(Any, events), final_context_ids=final, **values)
+
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        put(self, "turns", _sealed_turns(self.turns))
+        put, turns, events = object.__setattr__, cast(Any, self.turns), cast(Any, self.events)
+        put(self, "_columns", turns if type(turns) is TurnColumns else None)
+        put(self, "_event_columns", events if type(events) is EventColumns else None)
+        if self._columns is None:
+            put(self, "turns", _sealed_turns(turns))
+        else:
+            check_layout(turns)
+            object.__delattr__(self, "turns")
+            if not surely_valid(turns):
+                check_turns(self.turns)
+        if self._event_columns is not None:
+            object.__delattr__(self, "events")
         put(self, "final_context_ids", seal(self.final_context_ids, _IDS, "final_context_ids"))
         for name in ("env_kwargs", "reset_options", "metrics", "timings"):
             put(self, name, MappingProxyType(dict(getattr(self, name))))
         _check_outcome(self)
         _check_references(self)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Make ``turns`` or ``events`` of their columns; asked only where they are not there yet."""
+            if name not in _MADE_OF_COLUMNS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            made = _MADE_OF_COLUMNS[name](self)
+            object.__setattr__(self, name, made)
+            return made
+
+    @property
+    def columns(self) -> TurnColumns:
+        """The turns as columns; made once, unless the trajectory was built of them."""
+        if self._columns is None:
+            object.__setattr__(self, "_columns", columns_of(self.turns))
+        return cast(TurnColumns, self._columns)
+
+    @property
+    def tool_records(self) -> list[ToolRecord]:
+        """Every tool call of the episode, in order."""
+        if self._event_columns is not None:
+            return list(chain.from_iterable(self._event_columns.tool_calls))
+        return [record for event in self.events for record in event.tool_calls]
 
     @property
     def reward(self) -> float | None:
@@ -284,8 +348,11 @@ class Trajectory:
     @property
     def answer_turn(self) -> int | None:
         """The last turn of the main path whose action reached ``env.step``."""
-        path = set(self.main_path)
-        stepped = [e.turn for e in self.events if e.stepped and e.turn is not None]
+        path, events = set(self.main_path), self._event_columns
+        if events is not None:
+            stepped = [t for t, stepped in zip(events.turns, events.stepped, strict=True) if stepped]
+        else:
+            stepped = [event.turn for event in self.events if event.stepped]
         return max((turn for turn in stepped if turn in path), default=None)
 
     @property
@@ -294,28 +361,32 @@ class Trajectory:
 
         The main seat is the one that spoke the first ``train`` turn.
         """
-        learned = [i for i, turn in enumerate(self.turns) if turn.use == "train"]
+        policies = self.columns.policies
+        learned = [i for i, use in enumerate(self.columns.uses) if use == "train"]
         if not learned:
             return ()
-        seat = self.turns[learned[0]].policy
-        return self.path(next(i for i in reversed(learned) if self.turns[i].policy == seat))
+        seat = policies[learned[0]]
+        return self.path(next(i for i in reversed(learned) if policies[i] == seat))
 
     def path(self, turn: int) -> tuple[int, ...]:
         """Indices from the root to ``turn``, both included."""
-        found = [turn]
-        while (parent := self.turns[found[-1]].parent) is not None:
+        found, parents = [turn], self.columns.parents
+        while (parent := parents[found[-1]]) is not None:
             found.append(parent)
         return tuple(reversed(found))
 
     def prompt_ids(self, turn: int) -> Ids:
         """i32[T]: every token that stood before the first action token of ``turn``."""
-        path = self.path(turn)
-        parts = [x for i in path[:-1] for x in (self.turns[i].context_ids, self.turns[i].action_ids)]
-        return np.concatenate([*parts, self.turns[turn].context_ids])
+        path, columns = self.path(turn), self.columns
+        starts, own = columns.starts, slice(columns.starts[turn], columns.action_starts[turn])
+        parts = [columns.ids[starts[i] : starts[i + 1]] for i in path[:-1]]
+        return np.concatenate([*parts, columns.ids[own]])
 
     def with_terms(self, *terms: RewardTerm) -> Trajectory:
         """Return a copy with more reward terms (group rewards, judges, reward models)."""
-        return dataclasses.replace(self, reward_terms=(*self.reward_terms, *terms))
+        columns, events = self._columns, self._event_columns
+        built: Any = {} if events is None else {"turns": columns, "events": events}
+        return dataclasses.replace(self, reward_terms=(*self.reward_terms, *terms), **built)
 
     def __eq__(self, other: object) -> bool:
         """Compare bit for bit, like :class:`Turn`."""
@@ -327,7 +398,7 @@ class Trajectory:
         """Name the episode; its arrays would fill pages."""
         return (
             f"<Trajectory {self.env_id} task {self.task_id!r} group {self.group_id}"
-            f" sample {self.sample_index}: {len(self.turns)} turns, reward {self.reward}>"
+            f" sample {self.sample_index}: {len(self.columns)} turns, reward {self.reward}>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -365,7 +436,23 @@ class Group:
         return tuple(t for t in self.trajectories if t.usable)
 
 
-_least, _greatest = np.minimum.reduce, np.maximum.reduce  # a third of the cost of .min() and .max()
+def _turns_of(columns: TurnColumns) -> tuple[Turn, ...]:
+    return tuple([Turn(**fields) for fields in columns.turn_fields()])
+
+
+def _events_of(columns: EventColumns) -> tuple[Event, ...]:
+    return tuple(
+        [
+            Event(turn=turn, observation=observation, action=action, tool_calls=calls, stepped=stepped)
+            for turn, observation, action, calls, stepped in zip(*columns, strict=True)
+        ]
+    )
+
+
+_MADE_OF_COLUMNS = {
+    "turns": lambda trajectory: _turns_of(trajectory._columns),
+    "events": lambda trajectory: _events_of(trajectory._event_columns),
+}
 
 
 def _sealed_turn(turn: Turn, index: int) -> Turn:
@@ -385,85 +472,8 @@ def _sealed_turn(turn: Turn, index: int) -> Turn:
 
 def _sealed_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
     sealed = tuple([_sealed_turn(turn, index) for index, turn in enumerate(turns)])
-    if sealed and not _surely_valid(sealed):
-        for index, turn in enumerate(sealed):
-            _check_turn(turn, f"turn {index}")
-            _check_lineage(turn, index, sealed)
+    check_turns(sealed)
     return sealed
-
-
-def _surely_valid(turns: Sequence[Turn]) -> bool:
-    """Whether all turns were sampled by one version and keep every invariant, decided at once."""
-    for index, turn in enumerate(turns):
-        logprobs, parent, count = turn.behavior_logprobs, turn.parent, len(turn.action_ids)
-        if logprobs is None or len(logprobs) != count or len(turn.policy_versions) != count:
-            return False
-        in_order = parent is None or 0 <= parent < index
-        if not in_order or turn.use == "context" or not 0 <= turn.temperature < math.inf:
-            return False
-    ids = _joined([part for turn in turns for part in (turn.context_ids, turn.action_ids)])
-    versions = _joined([turn.policy_versions for turn in turns])
-    drawn = _joined([cast(Logprobs, turn.behavior_logprobs) for turn in turns])
-    plain = versions.size and 0 <= _least(versions) == _greatest(versions) and _least(ids) >= 0
-    return bool(plain and _least(drawn) > -math.inf and _greatest(drawn) <= 0)  # NaN fails either comparison
-
-
-def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return what holds every value of ``parts``: the array that all are views of, or a new one."""
-    base = parts[0].base
-    if type(base) is np.ndarray and base.ndim == 1 and base.dtype == parts[0].dtype:
-        whole = [part.base is base for part in parts]
-        return base if all(whole) else np.concatenate(parts)
-    return np.concatenate(parts)
-
-
-def _check_turn(turn: Turn, where: str) -> None:
-    length = len(turn.action_ids)
-    if len(turn.policy_versions) != length:
-        raise TrajectoryError(f"{where}: {length} action_ids but {len(turn.policy_versions)} policy_versions")
-    if turn.behavior_logprobs is None:
-        if np.any(turn.policy_versions != NOT_SAMPLED):
-            raise TrajectoryError(f"{where}: policy versions without behavior_logprobs")
-    else:
-        _check_sampled(turn, length, where)
-    if any(ids.size and ids.min() < 0 for ids in (turn.context_ids, turn.action_ids)):
-        raise TrajectoryError(f"{where}: token ids must not be negative")
-    if not (turn.temperature >= 0 and math.isfinite(turn.temperature)):
-        raise TrajectoryError(f"{where}: temperature must be finite and >= 0, got {turn.temperature}")
-
-
-def _check_sampled(turn: Turn, length: int, where: str) -> None:
-    logprobs = cast(Logprobs, turn.behavior_logprobs)
-    if len(logprobs) != length:
-        raise TrajectoryError(f"{where}: {length} action_ids but {len(logprobs)} behavior_logprobs")
-    if turn.use == "context":
-        raise TrajectoryError(f"{where}: a context turn was not sampled and has no behavior_logprobs")
-    if length and turn.policy_versions.min() < 0:
-        raise TrajectoryError(f"{where}: every sampled token needs the version that drew it")
-    if length and not (np.isfinite(logprobs).all() and logprobs.max() <= 0):
-        raise TrajectoryError(f"{where}: behavior_logprobs must be finite and at most 0")
-
-
-def _check_lineage(turn: Turn, index: int, before: Sequence[Turn]) -> None:
-    """Parents precede children; versions never decrease along a path of one policy."""
-    parent = turn.parent
-    if parent is not None and not 0 <= parent < index:
-        raise TrajectoryError(f"turn {index}: parent {parent} must be an earlier turn")
-    versions = turn.policy_versions
-    if not turn.sampled or not len(versions):
-        return
-    if len(versions) > 1 and np.any(versions[1:] < versions[:-1]):
-        raise TrajectoryError(f"turn {index}: policy versions decrease within the action")
-    while parent is not None:
-        other = before[parent]
-        if other.sampled and other.policy == turn.policy and len(other.policy_versions):
-            if other.policy_versions[-1] > versions[0]:
-                raise TrajectoryError(
-                    f"turn {index}: version {versions[0]} after version"
-                    f" {other.policy_versions[-1]} of its ancestor {parent}"
-                )
-            return
-        parent = other.parent
 
 
 def _check_outcome(trajectory: Trajectory) -> None:
@@ -481,9 +491,10 @@ def _check_outcome(trajectory: Trajectory) -> None:
 
 
 def _check_references(trajectory: Trajectory) -> None:
-    count = len(trajectory.turns)
-    named = [("reward term", term.turn) for term in trajectory.reward_terms]
-    named += [("event", event.turn) for event in trajectory.events]
-    for what, turn in named:
-        if turn is not None and not 0 <= turn < count:
-            raise TrajectoryError(f"{what} names turn {turn} of {count}")
+    turns, events = trajectory._columns, trajectory._event_columns
+    count = len(trajectory.turns if turns is None else turns)
+    read = [event.turn for event in trajectory.events] if events is None else events.turns
+    for what, named in (("reward term", [term.turn for term in trajectory.reward_terms]), ("event", read)):
+        for turn in named:
+            if turn is not None and not 0 <= turn < count:
+                raise TrajectoryError(f"{what} names turn {turn} of {count}")

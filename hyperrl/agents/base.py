@@ -191,13 +191,8 @@ class EpisodeContext:
         """
         if isinstance(action, Reply):
             turn, stop_reason = action.turn, action.stop_reason
-            action = Action(
-                action.text,
-                token_ids=action.action_ids,
-                tool_calls=action.tool_calls,
-                stop_reason=stop_reason,
-                content=action.message.get("content") or "",
-            )
+            content = action.message.get("content") or ""
+            action = Action.of(action.text, action.action_ids, action.tool_calls, stop_reason, content)
         else:
             turn, stop_reason = self.recorder.forest.last_train_turn(), StopReason.STOP
         started = perf_counter()

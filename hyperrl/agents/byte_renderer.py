@@ -52,6 +52,9 @@ class ByteRenderer:
     def parse(self, action_ids: Sequence[int], *, id_prefix: str) -> ParsedAction:
         """Take an action apart; never raises."""
         data = _bytes(action_ids[:-1] if action_ids and action_ids[-1] == END else action_ids)
+        if data.isascii() and b"<" not in data:  # neither reasoning nor calls
+            text = data.decode("ascii")
+            return ParsedAction(text, "", (), text)
         parts = parse_action_bytes(data, id_prefix=id_prefix, errors="replace")
         return ParsedAction(*parts, _text(data))
 
@@ -76,8 +79,7 @@ def _bytes(ids: Sequence[int]) -> bytes:
 
 def _message_ids(message: Message) -> list[int]:
     text = message_text(message)
-    calls = message.get("tool_calls") or ()
-    for call in calls:
+    for call in message.get("tool_calls") or ():
         function = call["function"]
         body = f'{{"name": {json.dumps(function["name"])}, "arguments": {function["arguments"]}}}'
         text += f"<tool_call>{body}</tool_call>"

@@ -262,11 +262,9 @@ class Episode:
             "timings": self._all_timings(),
         }
         try:
-            sealed, final_context_ids = seal_turns(self._recorder.forest, self._final_context_ids())
-            return Trajectory(
-                turns=sealed,
-                final_context_ids=final_context_ids,
-                events=seal_events(turns, steps),
+            return Trajectory.from_columns(
+                seal_turns(self._recorder.forest, self._final_context_ids()),
+                seal_events(turns, steps),
                 reward_terms=self._reward_terms(),
                 failure=self._failure,
                 **values,

@@ -17,12 +17,13 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hyperrl.agents.conversation import Canonical, canonical, same_message
-from hyperrl.errors import SamplingError
-from hyperrl.sampling import Message, ToolCall, ToolSchema
+from hyperrl.agents.conversation import Canonical, canonical, copy_message, same_message
+from hyperrl.envs.messages import fold, message_text, unfold
+from hyperrl.errors import InvariantError, SamplingError
+from hyperrl.sampling import Message, Reply, ToolCall, ToolSchema
 from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
 
-__all__ = ["Conversation", "Forest", "RecordedTurn"]
+__all__ = ["Conversation", "Forest", "RecordedTurn", "plain_values"]
 
 
 class Conversation:
@@ -30,23 +31,47 @@ class Conversation:
 
     Attributes:
         ids: every token of the path, in order.
-        messages: copies of its messages, sampled replies included.
+        length: how many messages there are, sampled replies included.
         tools: a copy of the tools that it was rendered with.
     """
 
-    __slots__ = ("_canonical", "ids", "messages", "tools")
+    __slots__ = ("_canonical", "_kept", "_unfolded", "ids", "length", "tools")
 
-    def __init__(self, ids: list[int], messages: list[Message], tools: list[Any]) -> None:
+    def __init__(self, ids: list[int], messages: list[Message | str], tools: list[Any]) -> None:
         self.ids = ids
-        self.messages = messages
+        self.length = len(messages)
         self.tools = tools
+        self._kept = messages
+        self._unfolded: list[Message] = []
         self._canonical: list[Canonical] = []
 
+    @property
+    def messages(self) -> list[Message]:
+        """The messages: copies that nobody else may change."""
+        known = self._unfolded
+        known += [unfold(m) if isinstance(m, str) else m for m in self._kept[len(known) :]]
+        return known
+
+    def add(self, message: Message) -> None:
+        """Add a copy of a message."""
+        folded = fold(message)
+        self._kept.append(copy_message(message) if folded is None else folded)
+        self.length += 1
+
     def branch(self, turn: RecordedTurn) -> Conversation:
-        """Return a conversation that goes on after ``turn``: this one if it ends there, else a copy."""
-        if len(self.messages) == turn.messages_end:
-            return self
-        return Conversation(self.ids[: turn.ids_end], self.messages[: turn.messages_end], self.tools)
+        """Return a conversation that goes on after ``turn``: this one if it ends there, else a copy.
+
+        Raises:
+            InvariantError: tokens were added that belong to no message.
+        """
+        if self.length != turn.messages_end:
+            return Conversation(self.ids[: turn.ids_end], self._kept[: turn.messages_end], self.tools)
+        if len(self.ids) != turn.ids_end:
+            raise InvariantError(
+                f"the prompt after turn {turn.index} does not begin with that turn's tokens: expected"
+                f" {turn.ids_end} of them, found {len(self.ids)}"
+            )
+        return self
 
     def begins(self, messages: list[Message], end: int) -> bool:
         """Whether ``messages`` starts with the first ``end`` messages of this conversation."""
@@ -71,6 +96,8 @@ class RecordedTurn:
         logprobs_start: where its action begins in the forest's ``logprobs`` and ``policy_versions``;
             -1 if it was not sampled here.
         bound: the limit that would cut its action.
+        parent, parent_index: the turn that it continues, and that turn's index; ``None`` for a root.
+        observation: the text of what was new.
         reply_message: the very object that the program was given.
         usage: tokens read and sampled as an endpoint reports them; set where ``logprobs_start`` is -1.
     """
@@ -85,7 +112,9 @@ class RecordedTurn:
         "logprobs_start",
         "messages_end",
         "messages_start",
+        "observation",
         "parent",
+        "parent_index",
         "reply_message",
         "seat",
         "stop_reason",
@@ -98,12 +127,14 @@ class RecordedTurn:
 
     index: int
     parent: RecordedTurn | None
+    parent_index: int | None
+    observation: str
     conversation: Conversation
     ids_start: int
     action_start: int
     ids_end: int
-    messages_start: int
     messages_end: int
+    messages_start: int
     logprobs_start: int
     bound: TruncationReason
     reply_message: Message
@@ -116,14 +147,19 @@ class RecordedTurn:
     use: TurnUse
 
     @property
-    def action_ids(self) -> list[int]:
-        """The sampled ids."""
-        return self.conversation.ids[self.action_start : self.ids_end]
-
-    @property
     def new_messages(self) -> list[Message]:
         """What was read since the parent's reply."""
         return self.conversation.messages[self.messages_start : self.messages_end - 1]
+
+    def read(self, conversation: Conversation, context_ids: Sequence[int], new: Sequence[Message]) -> None:
+        """Let ``conversation`` go on with the ``new`` messages, whose ids are ``context_ids``."""
+        self.conversation = conversation
+        ids = conversation.ids
+        self.ids_start, self.messages_start = len(ids), conversation.length
+        ids += context_ids
+        for message in new:
+            conversation.add(message)
+        self.observation = _read_text(new)
 
 
 class Forest:
@@ -132,7 +168,10 @@ class Forest:
     Attributes:
         turns: in the order in which they were answered; parents stand before their children.
         logprobs, policy_versions: of every sampled token, turn after turn.
+        is_chain: all turns lie in one conversation, each continuing the one before.
     """
+
+    __slots__ = ("_branched", "_last", "is_chain", "logprobs", "policy_versions", "turns")
 
     def __init__(self) -> None:
         self.turns: list[RecordedTurn] = []
@@ -140,36 +179,48 @@ class Forest:
         self.policy_versions = array("i")
         self._last: dict[str, RecordedTurn] = {}
         self._branched: set[str] = set()
+        self.is_chain = True
 
-    def draw(self, count: int, logprobs: Sequence[float], policy_versions: Sequence[int]) -> int:
+    def draw(self, count: int, logprobs: Any, policy_versions: Any) -> int:
         """Keep what belongs to the ``count`` sampled tokens of a turn, and return where it begins.
 
         Raises:
             SamplingError: there is not one of each for every token.
         """
+        if type(logprobs) is not list:
+            logprobs = plain_values(logprobs)
+        if type(policy_versions) is not list:
+            policy_versions = plain_values(policy_versions)
         if len(logprobs) != count or len(policy_versions) != count:
             raise SamplingError(
                 f"the sampler returned {count} action_ids with {len(logprobs)} logprobs and"
                 f" {len(policy_versions)} policy_versions; one of each per token is needed"
             )
         start = len(self.logprobs)
-        self.logprobs.fromlist(logprobs if type(logprobs) is list else list(logprobs))
+        self.logprobs.fromlist(logprobs)
         try:
-            self.policy_versions.fromlist(
-                policy_versions if type(policy_versions) is list else list(policy_versions)
-            )
+            self.policy_versions.fromlist(policy_versions)
         except (TypeError, OverflowError):
             del self.logprobs[start:]
             raise
         return start
 
-    def add(self, turn: RecordedTurn) -> None:
-        """Record an answered request."""
-        turn.index = len(self.turns)
-        self.turns.append(turn)
-        last = self._last.get(turn.seat)
-        if last is not None and last.conversation is not turn.conversation:
-            self._branched.add(turn.seat)
+    def add(self, turn: RecordedTurn, reply: Reply) -> None:
+        """Record an answered request: its conversation goes on with the reply."""
+        conversation = turn.conversation
+        ids, turns = conversation.ids, self.turns
+        turn.action_start = len(ids)
+        ids += reply.action_ids
+        conversation.add(reply.message)
+        turn.ids_end, turn.messages_end = len(ids), conversation.length
+        turn.reply_message, turn.text, turn.tool_calls = reply.message, reply.text, reply.tool_calls
+        turn.index = len(turns)
+        if turns and turns[-1].conversation is not conversation:
+            self.is_chain = False
+            last = self._last.get(turn.seat)
+            if last is not None and last.conversation is not conversation:
+                self._branched.add(turn.seat)
+        turns.append(turn)
         self._last[turn.seat] = turn
 
     def last_train_turn(self) -> int | None:
@@ -234,6 +285,19 @@ class Forest:
                     continue
             best = turn
         return best
+
+
+def plain_values(values: Any) -> list[Any]:
+    """Return values as a list of Python's own: those of an array, or of a tensor, are converted at once."""
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
+def _read_text(new: Sequence[Message]) -> str:
+    """Return the text of what a turn read."""
+    if len(new) == 1:
+        content = new[0].get("content")
+        return content if type(content) is str else message_text(new[0])
+    return "\n\n".join(filter(None, map(message_text, new)))
 
 
 def _better(turn: RecordedTurn, best: RecordedTurn | None, messages: list[Message]) -> bool:

@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hyperrl.agents.conversation import assistant_message, copy_message, snapshot
+from hyperrl.agents.conversation import assistant_message, snapshot
 from hyperrl.agents.faults import EpisodeError, Faults
-from hyperrl.agents.forest import Conversation, Forest, RecordedTurn
+from hyperrl.agents.forest import Conversation, Forest, RecordedTurn, plain_values
 from hyperrl.agents.limits import Budget, LimitReached, RolloutLimits
 from hyperrl.errors import (
     ConfigError,
     ContextOverflowError,
-    InvariantError,
     RolloutError,
     TemplateError,
     nearest,
@@ -38,7 +37,6 @@ from hyperrl.sampling import (
     EpisodeKey,
     Message,
     Reply,
-    RequestKey,
     RequestSeeds,
     Sampler,
     SamplingParams,
@@ -95,6 +93,7 @@ class RemoteSeat:
 
 
 Seat = PolicySeat | RemoteSeat
+_TOO_LATE = "the episode is over and sealed; a late answer is not recorded"
 
 
 class Recorder:
@@ -133,7 +132,6 @@ class Recorder:
         self._run_seed = run_seed
         self._seats = seats
         self._single_root = single_root
-        self._ordinals: dict[str, int] = {}
         self._seeds: dict[str, RequestSeeds] = {}
         self._remote: dict[str, ChatPolicy] = {}
         self._closed = False
@@ -167,39 +165,46 @@ class Recorder:
         messages: Sequence[Message],
         tools: Sequence[ToolSchema],
         max_tokens: int | None = None,
+        after: Reply | None = None,
     ) -> Reply:
         """Answer a request and record it as a turn.
 
         Args:
             seat_name: who is asked.
             use: what the turn is for.
-            messages: the whole conversation, oldest first.
-            tools: the tools that the policy is shown.
+            messages: the whole conversation; or, where ``after`` is given, what came after that reply.
+            tools: the tools of a whole conversation, as the policy is shown them.
             max_tokens: most tokens of the answer, where that is lower than what the seat samples.
+            after: the reply that is followed up.
 
         Raises:
             LimitReached: the episode is over.
-            RolloutError: the episode was sealed, or the request would start a second root where
-                only one is allowed.
+            RolloutError: the episode was sealed, the reply is none of the seat's, or the request would
+                start a second root where only one is allowed.
             SamplingError, TemplateError: the policy or its template cannot answer.
         """
         started = perf_counter()
         try:
-            self._check_open()
-            self.budget.admit_turn(use)
+            if self._closed:
+                raise RolloutError(_TOO_LATE)
+            budget = self.budget
+            budget.admit_turn(use)
             seat = self._seats[seat_name]
-            asked = messages if type(messages) is list else list(messages)
-            turn = self._open(seat_name, use, asked, tools)
+            turn = RecordedTurn()
+            turn.seat, turn.use = seat_name, use
+            if after is None:
+                self._open(turn, seat, messages if type(messages) is list else list(messages), tools)
+            else:
+                self._continue(turn, seat, self._followed(after, seat_name), messages)
             if isinstance(seat, RemoteSeat):
-                if seat_name not in self._remote:
-                    self._remote[seat_name] = seat.open(self._key)
-                return self._record_remote(turn, await self._remote[seat_name].respond(messages, tools))
+                return await self._ask_remote(turn, seat, messages, tools, after)
             prompt = tuple(turn.conversation.ids)
             asked_params = seat.with_max_tokens(max_tokens).params
-            params = self.budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, asked_params)
-            turn.bound = self.budget.bound
+            params = budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, asked_params)
+            turn.bound = budget.bound
             turn.temperature = params.temperature
-            key, seed = self._next_request(seat_name)
+            seeds = self._seeds.get(seat_name) or self._new_seeds(seat_name)
+            seed, key = seeds.draw()
             completion = await seat.sampler.generate(prompt, params, seed=seed, request_id=key)
             if len(completion.action_ids) < params.max_tokens:
                 turn.bound = TruncationReason.CONTEXT  # if it was cut, then by the sampler's own limit
@@ -217,47 +222,68 @@ class Recorder:
         finally:
             self.policy_s += perf_counter() - started
 
-    def _next_request(self, seat_name: str) -> tuple[RequestKey, int]:
-        """Return the name and the seed of the seat's next request."""
-        group_id, sample_index = self._key
-        ordinal = self._ordinals.get(seat_name, 0)
-        self._ordinals[seat_name] = ordinal + 1
-        if not ordinal:
-            self._seeds[seat_name] = RequestSeeds(self._run_seed, self._key, seat_name)
-        seeds = self._seeds[seat_name]
-        return RequestKey(group_id, sample_index, seat_name, ordinal), seeds.seed(ordinal)
+    def _new_seeds(self, seat_name: str) -> RequestSeeds:
+        seeds = self._seeds[seat_name] = RequestSeeds(self._run_seed, self._key, seat_name)
+        return seeds
 
     def _open(
-        self, seat_name: str, use: TurnUse, asked: list[Message], tools: Sequence[ToolSchema]
-    ) -> RecordedTurn:
-        """Return a turn whose conversation ends with the prompt of the request."""
-        seat = self._seats[seat_name]
-        parent = self.forest.find_parent(seat_name, asked, tools)
-        reason = "" if parent is not None else self.forest.why_new_root(seat_name, asked)
-        turn = RecordedTurn()
-        turn.seat, turn.use = seat_name, use
-        context_ids: Sequence[int] = ()
-        if parent is not None:
-            try:
-                context_ids = _bridge(seat, parent, asked[parent.messages_end :])
-            except TemplateError as error:
-                if self._single_root:
-                    text = f"the new messages cannot follow the recorded conversation: {error}"
-                    raise EpisodeError("new_root", text) from error
-                parent, reason = None, "bridge_refused"
-        turn.parent = parent
+        self, turn: RecordedTurn, seat: Seat, asked: list[Message], tools: Sequence[ToolSchema]
+    ) -> None:
+        """Let ``turn`` end with the prompt of a request that holds the whole conversation."""
+        parent = self.forest.find_parent(turn.seat, asked, tools)
         if parent is None:
-            context_ids = self._start_root(seat, asked, tools, reason)
-            conversation = Conversation([], [], snapshot(tools))
+            self._open_root(turn, seat, asked, tools, self.forest.why_new_root(turn.seat, asked))
         else:
-            conversation = parent.conversation.branch(parent)
-            _check_prefix(conversation.ids, parent)
-        turn.conversation = conversation
-        known = conversation.messages
-        turn.ids_start, turn.messages_start = len(conversation.ids), len(known)
-        conversation.ids += context_ids if type(context_ids) is list else _whole(context_ids)
-        known += [copy_message(message) for message in asked[len(known) :]]
-        return turn
+            self._continue(turn, seat, parent, asked[parent.messages_end :], asked, tools)
+
+    def _continue(
+        self,
+        turn: RecordedTurn,
+        seat: Seat,
+        parent: RecordedTurn,
+        new: Sequence[Message],
+        whole: list[Message] | None = None,
+        tools: Sequence[ToolSchema] | None = None,
+    ) -> None:
+        """Let ``turn`` end with what ``parent`` read and said, and the ``new`` messages."""
+        conversation = parent.conversation
+        try:
+            context_ids = _bridge(seat, parent, new)
+        except TemplateError as error:
+            if self._single_root:
+                text = f"the new messages cannot follow the recorded conversation: {error}"
+                raise EpisodeError("new_root", text) from error
+            known = conversation.messages[: parent.messages_end]
+            tools = conversation.tools if tools is None else tools
+            self._open_root(turn, seat, whole or [*known, *new], tools, "bridge_refused")
+            return
+        turn.parent, turn.parent_index = parent, parent.index
+        if type(context_ids) is not list:
+            context_ids = _whole(context_ids)
+        turn.read(conversation.branch(parent), context_ids, new)
+
+    def _open_root(
+        self,
+        turn: RecordedTurn,
+        seat: Seat,
+        asked: list[Message],
+        tools: Sequence[ToolSchema],
+        reason: str,
+    ) -> None:
+        """Let ``turn`` be a root, and count why its prompt had to be rendered."""
+        context_ids = self._start_root(seat, asked, tools, reason)
+        turn.parent = turn.parent_index = None
+        turn.read(Conversation([], [], snapshot(tools)), _whole(context_ids), asked)
+
+    def _followed(self, reply: Reply, seat_name: str) -> RecordedTurn:
+        """Return the turn of a reply that is followed up."""
+        turns = self.forest.turns
+        if reply.turn is None or reply.turn >= len(turns) or turns[reply.turn].seat != seat_name:
+            raise RolloutError(
+                f"only a reply of the same seat can be followed up; seat {seat_name!r} has not given turn"
+                f" {reply.turn} of {len(turns)}: ask with the whole conversation, policy.respond(messages)"
+            )
+        return turns[reply.turn]
 
     def _start_root(
         self, seat: Seat, asked: list[Message], tools: Sequence[ToolSchema], reason: str
@@ -275,44 +301,44 @@ class Recorder:
     def _record(
         self, turn: RecordedTurn, completion: Completion, renderer: Renderer, id_prefix: str
     ) -> Reply:
-        self._check_open()
-        turn.stop_reason = _stop_reason(completion.stop_reason)
+        if self._closed:
+            raise RolloutError(_TOO_LATE)
+        forest = self.forest
+        stop_reason = completion.stop_reason
+        if type(stop_reason) is not StopReason:
+            stop_reason = StopReason(stop_reason)
+        turn.stop_reason = stop_reason
         action_ids = _whole(completion.action_ids)
         parsed = renderer.parse(action_ids, id_prefix=id_prefix)
-        turn.logprobs_start = self.forest.draw(
-            len(action_ids), _plain(completion.logprobs), _plain(completion.policy_versions)
-        )
-        reply = Reply(
-            assistant_message(parsed),
-            parsed.text,
-            parsed.tool_calls,
-            turn.stop_reason,
-            action_ids,
-            len(self.forest.turns),
-        )
-        self.budget.spend(len(action_ids))
-        self._add(turn, reply)
+        count = len(action_ids)
+        turn.logprobs_start = forest.draw(count, completion.logprobs, completion.policy_versions)
+        message = assistant_message(parsed)
+        reply = Reply(message, parsed.text, parsed.tool_calls, stop_reason, action_ids, len(forest.turns))
+        self.budget.spend(count)
+        forest.add(turn, reply)
         return reply
 
-    def _record_remote(self, turn: RecordedTurn, reply: Reply) -> Reply:
-        self._check_open()
-        stop_reason = turn.stop_reason = _stop_reason(reply.stop_reason)
-        turn_index = len(self.forest.turns)
-        reply = reply._replace(turn=turn_index, action_ids=(), stop_reason=stop_reason)
+    async def _ask_remote(
+        self,
+        turn: RecordedTurn,
+        seat: RemoteSeat,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema],
+        after: Reply | None,
+    ) -> Reply:
+        if after is not None:
+            messages, tools = snapshot(turn.conversation.messages), turn.conversation.tools
+        if turn.seat not in self._remote:
+            self._remote[turn.seat] = seat.open(self._key)
+        reply = await self._remote[turn.seat].respond(messages, tools)
+        if self._closed:
+            raise RolloutError(_TOO_LATE)
+        stop_reason = turn.stop_reason = StopReason(reply.stop_reason)
+        reply = reply._replace(turn=len(self.forest.turns), action_ids=(), stop_reason=stop_reason)
         turn.logprobs_start, turn.temperature, turn.bound = -1, 1.0, TruncationReason.MAX_TOKENS
         turn.usage = reply.usage
-        self._add(turn, reply)
+        self.forest.add(turn, reply)
         return reply
-
-    def _add(self, turn: RecordedTurn, reply: Reply) -> None:
-        conversation = turn.conversation
-        ids, messages = conversation.ids, conversation.messages
-        turn.action_start = len(ids)
-        ids += reply.action_ids
-        messages.append(copy_message(reply.message))
-        turn.ids_end, turn.messages_end = len(ids), len(messages)
-        turn.reply_message, turn.text, turn.tool_calls = reply.message, reply.text, reply.tool_calls
-        self.forest.add(turn)
 
     def count_prompt(self, seat_name: str, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> int:
         """Return how many tokens the prompt of a request would have; nothing is recorded.
@@ -340,10 +366,6 @@ class Recorder:
         except TemplateError:
             return []
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RolloutError("the episode is over and sealed; a late answer is not recorded")
-
 
 class RecordedPolicy:
     """The policy of one seat in one episode; every answer becomes a turn of its trajectory."""
@@ -366,40 +388,31 @@ class RecordedPolicy:
         """
         return self._recorder.answer(self.seat, self.use, messages, tools)
 
+    def follow_up(self, reply: Reply, messages: Sequence[Message]) -> Coroutine[Any, Any, Reply]:
+        """Answer what came after ``reply``, which this seat gave in this episode, when awaited.
+
+        The same as :meth:`respond` with the conversation so far, the reply and ``messages``, under the same
+        tools, but what was said before is not looked at again: the cost does not grow with it.
+        """
+        return self._recorder.answer(self.seat, self.use, messages, (), after=reply)
+
 
 async def _let_others_run() -> None:
     """Yield before a refusal, so that a program which asks again forever is still cut by the clock."""
     await asyncio.sleep(0)
 
 
-def _check_prefix(prompt: list[int], parent: RecordedTurn) -> None:
-    """Check that a prompt begins with its parent's tokens: it grows out of the array that holds them."""
-    if len(prompt) != parent.ids_end:
-        raise InvariantError(
-            f"the prompt after turn {parent.index} does not begin with that turn's tokens: expected"
-            f" {parent.ids_end} of them, found {len(prompt)}"
-        )
-
-
-def _bridge(seat: Seat, parent: RecordedTurn, new: list[Any]) -> Sequence[int]:
+def _bridge(seat: Seat, parent: RecordedTurn, new: Sequence[Any]) -> Sequence[int]:
     for message in new:
         if (type(message) is dict or isinstance(message, Mapping)) and message.get("role") == "assistant":
             raise TemplateError("a reply that was not sampled here cannot follow a sampled one")
-    return seat.renderer.bridge(parent.action_ids, new) if isinstance(seat, PolicySeat) else ()
-
-
-def _plain(values: Any) -> Sequence[Any]:
-    """Return values as Python numbers: those of an array, or of a tensor, are converted at once."""
-    if type(values) is list:
-        return values
-    return values.tolist() if hasattr(values, "tolist") else list(values)
+    if isinstance(seat, RemoteSeat):
+        return ()
+    action_ids = parent.conversation.ids[parent.action_start : parent.ids_end]
+    return seat.renderer.bridge(action_ids, new)
 
 
 def _whole(ids: Any) -> tuple[int, ...]:
     """Return ids as Python integers; a sampler may give an array, a tensor, or a list of NumPy's."""
-    plain = _plain(ids)
-    return tuple(plain) if not plain or type(plain[0]) is int else tuple(map(operator.index, plain))
-
-
-def _stop_reason(given: str) -> StopReason:
-    return given if type(given) is StopReason else StopReason(given)
+    known = ids if type(ids) is list else plain_values(ids)
+    return tuple(known) if not known or type(known[0]) is int else tuple(map(operator.index, known))

@@ -149,11 +149,24 @@ class _Rollout:
     async def _play_on(self, plan: EpisodePlan | None, tasks: asyncio.TaskGroup) -> None:
         """Play ``plan``, then whatever waits, one after the other."""
         while plan is not None:
-            trajectory = await self._play(plan)
+            env = self._envs.borrow(plan.env_id, plan.env_kwargs)
+            group, clean = self._groups[plan.key.group_id], False
+            group.has_rewards = env.scores_groups
+            try:
+                episode = Episode(plan, self._settings, env)
+                await episode.play()
+                trajectory = episode.seal()
+                clean = episode.clean
+            finally:
+                self._envs.give_back(env, plan.env_id, plan.env_kwargs, clean=clean)
+            group.task = episode.task or group.task
+            if episode.error is not None:
+                self._errors.append(episode.error)
             following = next(self._waiting, None)
-            if following is not None:
+            if following is not None and self._attendances:
                 await self._attend(following)
-            await self._leave(plan.key)
+            if self._attending:
+                await self._leave(plan.key)
             self.results[plan.key] = trajectory
             self._ended(plan, trajectory, tasks)
             plan = following
@@ -181,23 +194,6 @@ class _Rollout:
     def _report(self, trajectory: Trajectory) -> None:
         if self._on_episode is not None:
             self._on_episode(trajectory)
-
-    async def _play(self, plan: EpisodePlan) -> Trajectory:
-        env = self._envs.borrow(plan.env_id, plan.env_kwargs)
-        group = self._groups[plan.key.group_id]
-        group.has_rewards = env.scores_groups
-        clean = False
-        try:
-            episode = Episode(plan, self._settings, env)
-            await episode.play()
-            trajectory = episode.seal()
-            clean = episode.clean
-            group.task = episode.task or group.task
-        finally:
-            self._envs.give_back(env, plan.env_id, plan.env_kwargs, clean=clean)
-        if episode.error is not None:
-            self._errors.append(episode.error)
-        return trajectory
 
     async def _attend(self, plan: EpisodePlan) -> None:
         if self._attendances:

@@ -1,14 +1,13 @@
-"""From recorded turns to the immutable arrays and events of a trajectory.
+"""From recorded turns to the columns of a trajectory: once, at the end of the episode.
 
 All ids of an episode are laid into one read-only array, turn after turn; so are logprobs and versions.
-A turn holds views of them. That is done once, at the end of the episode.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,49 +15,57 @@ from numpy.typing import NDArray
 
 from hyperrl.agents.base import StepRecord
 from hyperrl.agents.forest import Forest, RecordedTurn
+from hyperrl.columns import EventColumns, TurnColumns
 from hyperrl.envs.messages import message_text
 from hyperrl.sampling import ToolCall
-from hyperrl.trajectory import Event, RewardTerm, ToolRecord, Turn
+from hyperrl.trajectory import RewardTerm, ToolRecord
 
 __all__ = ["compute_metrics", "seal_events", "seal_reward_terms", "seal_turns"]
 
-Ids = NDArray[np.int32]
+_PARTS = attrgetter("ids_start", "action_start", "parent_index", "temperature", "stop_reason", "seat", "use")
 
 
-def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> tuple[tuple[Turn, ...], Ids]:
-    """Return the turns, as views of one read-only array per field, and the final context."""
-    logprobs = _sealed(np.array(forest.logprobs, np.float32))
-    versions = _sealed(np.array(forest.policy_versions, np.int32))
+def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
+    """Return the turns, and what was read after the last action."""
     turns = forest.turns
-    laid: list[int] = []
-    for turn in turns:
-        laid += turn.conversation.ids[turn.ids_start : turn.ids_end]
+    laid, starts, actions = _laid_out(forest)
+    end = len(laid)
     laid += final_context_ids
-    ids = _sealed(np.frombuffer(array("i", laid), np.int32))
-    sealed, start = [], 0
+    _, _, parents, temperatures, stop_reasons, seats, uses = (
+        zip(*map(_PARTS, turns), strict=True) if turns else [()] * 7
+    )
+    return TurnColumns(
+        ids=_sealed(np.array(laid, np.int32)),
+        starts=(*starts, end),
+        action_starts=actions,
+        logprobs=_sealed(np.array(forest.logprobs, np.float32)),
+        policy_versions=_sealed(np.array(forest.policy_versions, np.int32)),
+        sampled=tuple([turn.logprobs_start >= 0 for turn in turns]),
+        parents=parents,
+        temperatures=temperatures,
+        stop_reasons=stop_reasons,
+        policies=seats,
+        uses=uses,
+    )
+
+
+def _laid_out(forest: Forest) -> tuple[list[int], Sequence[int], tuple[int, ...]]:
+    """Return all ids, turn after turn, and where in them turns and actions begin."""
+    turns = forest.turns
+    if forest.is_chain and turns:  # they lie so already
+        starts = [turn.ids_start for turn in turns]
+        actions = tuple([turn.action_start for turn in turns])
+        return turns[0].conversation.ids[: turns[-1].ids_end], starts, actions
+    laid: list[int] = []
+    starts, found = [], []
     for turn in turns:
-        action = start + turn.action_start - turn.ids_start
-        end = start + turn.ids_end - turn.ids_start
-        drawn = slice(turn.logprobs_start, turn.logprobs_start + end - action)
-        sampled = turn.logprobs_start >= 0
-        sealed.append(
-            Turn(
-                parent=None if turn.parent is None else turn.parent.index,
-                context_ids=ids[start:action],
-                action_ids=ids[action:end],
-                behavior_logprobs=logprobs[drawn] if sampled else None,
-                policy_versions=versions[drawn] if sampled else versions[:0],
-                temperature=turn.temperature,
-                stop_reason=turn.stop_reason,
-                policy=turn.seat,
-                use=turn.use,
-            )
-        )
-        start = end
-    return tuple(sealed), ids[start:]
+        starts.append(len(laid))
+        found.append(len(laid) + turn.action_start - turn.ids_start)
+        laid += turn.conversation.ids[turn.ids_start : turn.ids_end]
+    return laid, starts, tuple(found)
 
 
-def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> tuple[Event, ...]:
+def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> EventColumns:
     """Return one event a turn, and one for what was read after the last action.
 
     A call that no tool answered is recorded with its parse status, or as ``not_run``. What a program ran
@@ -66,21 +73,23 @@ def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> t
     """
     results = _results(turns)
     stepped: dict[int | None, tuple[ToolRecord, ...]] = {}
-    for step in steps:
-        stepped[step.turn] = (*stepped.get(step.turn, ()), *step.outcome.tool_records)
-    events = [
-        Event(
-            turn=turn.index,
-            observation=_read(turn),
-            action=turn.text,
-            tool_calls=_call_records(turn, stepped.get(turn.index, ()), results.get(turn.index, {})),
-            stepped=turn.index in stepped,
-        )
-        for turn in turns
-    ]
+    for turn, outcome, _ in steps:
+        stepped[turn] = (*stepped[turn], *outcome.tool_records) if turn in stepped else outcome.tool_records
+    columns = EventColumns(
+        turns=list(range(len(turns))),
+        observations=[turn.observation for turn in turns],
+        actions=[turn.text for turn in turns],
+        tool_calls=[
+            _call_records(turn, stepped.get(turn.index, ()), results.get(turn.index, {}))
+            if turn.tool_calls
+            else stepped.get(turn.index, ())
+            for turn in turns
+        ],
+        stepped=list(map(stepped.__contains__, range(len(turns)))),
+    )
     if steps and steps[-1].outcome.observation and _is_last(turns, steps[-1]):
-        events.append(Event(turn=None, observation=str(steps[-1].outcome.observation)))
-    return tuple(events)
+        columns.add(str(steps[-1].outcome.observation))
+    return columns
 
 
 def seal_reward_terms(
@@ -88,7 +97,13 @@ def seal_reward_terms(
 ) -> tuple[RewardTerm, ...]:
     """Return every reward term with the turn that earned it; ``late`` ones were scored without a step."""
     earned = [(step.turn, term) for step in steps for term in step.outcome.reward_terms]
-    return tuple(dataclasses.replace(term, turn=turn) for turn, term in (*earned, *late))
+    return tuple([_of_turn(term, turn) for turn, term in (*earned, *late)])
+
+
+def _of_turn(term: RewardTerm, turn: int | None) -> RewardTerm:
+    return RewardTerm(
+        name=term.name, score=term.score, weight=term.weight, turn=turn, error=term.error, cause=term.cause
+    )
 
 
 def compute_metrics(
@@ -110,12 +125,11 @@ def compute_metrics(
         "action_tokens": _action_tokens(turns),
         "new_root_rate": sum(extra.values()) / len(turns) if turns else 0.0,
     }
-    statuses: dict[str, int] = {}
-    for step in steps:
-        for record in step.outcome.tool_records:
-            statuses[record.status] = statuses.get(record.status, 0) + 1
-    metrics["tool_calls"] = sum(statuses.values())
-    metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
+    records = [record for _, outcome, _ in steps for record in outcome.tool_records]
+    metrics["tool_calls"] = len(records)
+    if records:
+        statuses = Counter([record.status for record in records])
+        metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
     metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
     sampled = [turn for turn in turns if turn.logprobs_start >= 0]
     if tokens := _action_tokens(sampled):
@@ -135,12 +149,6 @@ def _action_tokens(turns: Sequence[RecordedTurn]) -> int:
 def _is_last(turns: Sequence[RecordedTurn], step: StepRecord) -> bool:
     """Whether nothing was asked after ``step``, so that its observation was read by nobody."""
     return step.turn is None or step.turn == len(turns) - 1
-
-
-def _read(turn: RecordedTurn) -> str:
-    """Return the text that was new before the turn's action."""
-    new = turn.new_messages
-    return message_text(new[0]) if len(new) == 1 else "\n\n".join(filter(None, map(message_text, new)))
 
 
 def _results(turns: Sequence[RecordedTurn]) -> dict[int, dict[str, str]]:

@@ -20,14 +20,12 @@ class TurnLoop:
     single_root = True
 
     async def run(self, ctx: EpisodeContext) -> None:
-        policy, tools = ctx.policy, ctx.tools
-        messages = list(ctx.observation.messages)
+        policy = ctx.policy
+        reply = await policy.respond(ctx.observation.messages, ctx.tools)
         while True:
-            reply = await policy.respond(messages, tools)
             if reply.stop_reason is StopReason.ABORT:
                 raise EpisodeError("aborted", "the sampler aborted the action before it ended")
             outcome = await ctx.step(reply)
             if outcome.terminated or reply.stop_reason is StopReason.LENGTH:
                 return
-            messages.append(reply.message)
-            messages.extend(outcome.observation.messages)
+            reply = await policy.follow_up(reply, outcome.observation.messages)

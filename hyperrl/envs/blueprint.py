@@ -47,8 +47,10 @@ class Blueprint:
 
     def check_options(self, owner: str, options: Mapping[str, Any]) -> None:
         """Refuse reset options that no part of the class ``owner`` asks for. Raises ConfigError."""
+        if self.takes_options or not options:
+            return
         strangers = sorted(options.keys() - {"task"}, key=str)
-        if strangers and not self.takes_options:
+        if strangers:
             raise ConfigError(
                 f"{owner} has no reset option {strangers[0]!r}, only 'task'."
                 f"{nearest(str(strangers[0]), ['task'])}"
@@ -56,6 +58,8 @@ class Blueprint:
 
     def check_weights(self, owner: str, weights: Mapping[str, float]) -> None:
         """Refuse weights of rewards that the class ``owner`` does not have. Raises ConfigError."""
+        if not weights:
+            return
         names = self.reward_names
         for name in weights:
             if name not in names and name.partition("/")[0] not in names:

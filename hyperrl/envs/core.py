@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-import gymnasium
 from gymnasium.error import ResetNeeded
 
 from hyperrl.envs.blueprint import Blueprint, read_blueprint
@@ -24,6 +23,7 @@ from hyperrl.envs.episode import Episode
 from hyperrl.envs.messages import Observation, as_messages
 from hyperrl.envs.outcome import Outcome
 from hyperrl.envs.played import PlayedGroup
+from hyperrl.envs.random_source import SeededEnv
 from hyperrl.envs.rewards import Reward
 from hyperrl.envs.scoring import Rewards, score_episode, score_members
 from hyperrl.envs.spaces import Unicode
@@ -41,10 +41,11 @@ __all__ = ["TextEnv", "score_as_it_stands"]
 
 T = TypeVar("T")
 Face = Literal["sync", "async"]
-_SET_BY_INIT = frozenset({"split", "render_mode", "observation_space", "action_space", "_taskset", "_face"})
+_SPACES = frozenset({"observation_space", "action_space"})
+_SET_BY_INIT = frozenset({"split", "render_mode", "_taskset", "_face"}) | _SPACES
 
 
-class TextEnv(gymnasium.Env[str, str], ABC):
+class TextEnv(SeededEnv, ABC):
     """Base of environments that are written in text.
 
     An author writes :meth:`tasks` and :meth:`start`, any number of ``@tool`` and ``@reward`` methods,
@@ -124,8 +125,6 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             raise ConfigError(f"render_mode must be None or 'ansi', got {render_mode!r}")
         self.split = split
         self.render_mode = render_mode
-        self.observation_space = Unicode()
-        self.action_space = Unicode()
         self._taskset: Taskset | None = None
         self._episode: Episode | None = None
         self._offered: dict[str, Tool] | None = None
@@ -135,6 +134,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         self._ending = False
 
     def __getattr__(self, name: str) -> Any:
+        if name in _SPACES and "split" in self.__dict__:
+            return self.__dict__.setdefault(name, Unicode())  # made when it is first asked for
         if name in _SET_BY_INIT:
             raise EnvError(
                 f"{type(self).__name__} has no {name!r} yet: its __init__ must take **kwargs and first call"
@@ -255,8 +256,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         self._take_face("async")
         return await self._reset(seed, options)
 
-    async def astep(self, action: str) -> Outcome:
-        """Take an action.
+    def astep(self, action: str) -> Coroutine[Any, Any, Outcome]:
+        """Take an action when awaited.
 
         Raises:
             ResetNeeded: the episode has ended, failed, or never begun.
@@ -264,7 +265,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         """
         if self._face != "async":
             self._take_face("async", begun=False)
-        return await self._step(action)
+        return self._step(action)
 
     async def ascore(self) -> tuple[RewardTerm, ...]:
         """End an episode that is cut before its end, and score it as it stands.
@@ -360,12 +361,12 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             raise
 
     async def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Outcome:
-        super().reset(seed=seed)
+        self._seed(seed)
         self._ending = False
         options = dict(options or {})
         self._blueprint.check_options(type(self).__name__, options)
         self._blueprint.check_weights(type(self).__name__, self.reward_weights)
-        episode = Episode(self._pick_task(options.get("task")), self.np_random, options)
+        episode = Episode(self._pick_task(options.get("task")), self._random_source(), options)
         self._episode, self._offered = episode, None
         start = self._blueprint.start
         said = start.call(self, episode)
@@ -385,26 +386,24 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, got {type(action).__name__}")
         self._pause()
-        episode = self._playing
+        episode = self._episode or self._playing
         try:
-            outcome = await self._act(episode, action)
+            episode.act(action)
+            calls = episode.read_calls() if self._offered else ()
+            episode.keep_action()
+            if episode.cut:
+                records = episode.tool_records = unrun_records(calls)
+                outcome = await self._end(episode, records)
+            elif calls:
+                outcome = await self._run_tools(episode, calls)
+            else:
+                outcome = await self._answer(episode)
         except BaseException:
             await episode.release()
             raise
         if outcome.terminated:
             await episode.release()
         return outcome
-
-    async def _act(self, episode: Episode, action: str) -> Outcome:
-        episode.act(action)
-        calls = episode.read_calls() if self._offered else ()
-        episode.keep_action()
-        if episode.cut:
-            episode.tool_records = unrun_records(calls)
-            return await self._end(episode, episode.tool_records)
-        if calls:
-            return await self._run_tools(episode, calls)
-        return await self._answer(episode)
 
     async def _answer(self, episode: Episode) -> Outcome:
         reply = self._blueprint.reply
@@ -423,7 +422,10 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             episode.hear(observation)
         if self._ending:
             return await self._end(episode, observation=observation)
-        return await self._go_on(episode, "reply", observation)
+        if self._blueprint.step_rewards:
+            return await self._go_on(episode, "reply", observation)
+        self._live = self._live or episode is self._episode
+        return Outcome("reply", observation, episode.task.task_id)
 
     async def _run_tools(self, episode: Episode, calls: tuple[ToolCall, ...]) -> Outcome:
         records = episode.tool_records = await run_calls(calls, self._offered or {}, self)
@@ -479,8 +481,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 
     def _pick_task(self, wanted: object) -> Task:
         # Always draw: the same seed then gives the same episode, however its task was named.
-        drawn = int(self.np_random.integers(len(self.taskset)))
-        return self.taskset[drawn] if wanted is None else find_task(self.taskset, wanted)
+        tasks = self.taskset
+        drawn = self._random_source().draw_task(len(tasks), needed=wanted is None)
+        return tasks[drawn] if wanted is None else find_task(tasks, wanted)
 
     def _choose_tools(self) -> dict[str, Tool]:
         where = f"{type(self).__name__}.offered_tools"

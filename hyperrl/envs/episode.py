@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from hyperrl.envs.driving import being_cancelled, in_event_loop
-from hyperrl.envs.messages import Action, Observation, message_text, visible_text
+from hyperrl.envs.messages import Action, Observation, Spoken, message_text, unfold, visible_text
+from hyperrl.envs.random_source import RandomSource
 from hyperrl.envs.taskset import Task
 from hyperrl.envs.tool_calls import parse_tool_calls
 from hyperrl.errors import EnvError
@@ -34,7 +35,6 @@ class Episode:
 
     Attributes:
         task: the task that is played.
-        rng: the environment's random generator.
         options: the options of the reset.
         action: the last action; empty before the first.
         turn: position of the last action in the episode, from 0; -1 before the first.
@@ -47,21 +47,21 @@ class Episode:
         "_answer",
         "_calls",
         "_over",
+        "_random",
         "_resources",
         "_said",
         "action",
         "cut",
         "options",
-        "rng",
         "stop_reason",
         "task",
         "tool_records",
         "turn",
     )
 
-    def __init__(self, task: Task, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task, random: RandomSource, options: Mapping[str, Any]) -> None:
         self.task = task
-        self.rng = rng
+        self._random = random
         self.options = options
         self.action: str = ""
         self.turn = -1
@@ -73,6 +73,11 @@ class Episode:
         self._over = False
         self._resources: AsyncExitStack | None = None
         self._said: list[str | list[Message] | tuple[str, str | None, tuple[ToolCall, ...]]] = []
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The environment's random generator."""
+        return self._random.generator
 
     @property
     def resources(self) -> AsyncExitStack:
@@ -142,7 +147,10 @@ class Episode:
 
     def keep_action(self) -> None:
         """Append the last action to the conversation."""
-        self._said.append((self.action, self._answer, self._calls))
+        if self._calls:
+            self._said.append((self.action, self._answer, self._calls))
+        else:
+            self._said.append(Spoken(self.action if self._answer is None else self._answer))
 
     @property
     def answer(self) -> str:
@@ -157,7 +165,7 @@ class Episode:
         conversation: list[Message] = []
         for said in self._said:
             if isinstance(said, str):
-                conversation.append({"role": "user", "content": said})
+                conversation.append(unfold(said))
             elif isinstance(said, list):
                 conversation.extend(map(dict, said))
             else:

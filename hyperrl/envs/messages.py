@@ -7,33 +7,46 @@ wrappers, vector environments, ``copy`` and ``pickle`` pass them on unharmed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from hyperrl.errors import EnvError
 from hyperrl.sampling import Message, ToolCall
 from hyperrl.trajectory import StopReason
 
-__all__ = ["Action", "Observation", "as_messages", "message_text", "visible_text"]
+__all__ = [
+    "Action",
+    "Observation",
+    "Spoken",
+    "as_messages",
+    "fold",
+    "message_text",
+    "unfold",
+    "visible_text",
+]
 
 _REASONING_OPENS = "<think>"
 _REASONING_CLOSES = "</think>"
 
 
 class Observation(str):
-    """The new text that the policy reads.
+    """The new text that the policy reads."""
 
-    Attributes:
-        messages: the chat messages that are new since the last action, oldest first; the text is
-            their readable content. One user message where none are given.
-    """
-
-    __slots__ = ("messages",)
-    messages: tuple[Message, ...]
+    __slots__ = ("_said",)
+    _said: str | tuple[Message, ...]
 
     def __new__(cls, text: str = "", messages: Iterable[Message] | None = None) -> Observation:
         self = str.__new__(cls, text)
-        self.messages = ({"role": "user", "content": text},) if messages is None else tuple(messages)
+        self._said = text if messages is None else tuple(messages)
         return self
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The chat messages that are new since the last action, oldest first.
+
+        The text is their readable content. One user message where none were given, made anew at each call.
+        """
+        said = self._said
+        return ({"role": "user", "content": said},) if isinstance(said, str) else said
 
     @classmethod
     def from_messages(cls, messages: Iterable[Message]) -> Observation:
@@ -42,7 +55,7 @@ class Observation(str):
         return cls("\n\n".join(filter(None, map(message_text, messages))), messages)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.messages)
+        return type(self), (str(self), None if isinstance(self._said, str) else self._said)
 
 
 class Action(str):
@@ -70,10 +83,23 @@ class Action(str):
         tool_calls: Iterable[ToolCall] | None = None,
         stop_reason: StopReason | None = None,
         content: str | None = None,
-    ) -> Action:
+    ) -> Self:
+        ids = None if token_ids is None else tuple(token_ids)
+        return cls.of(text, ids, None if tool_calls is None else tuple(tool_calls), stop_reason, content)
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        token_ids: tuple[int, ...] | None,
+        tool_calls: tuple[ToolCall, ...] | None,
+        stop_reason: StopReason | None,
+        content: str | None,
+    ) -> Self:
+        """Make an action of its parts, as they are."""
         self = str.__new__(cls, text)
-        self.token_ids = None if token_ids is None else tuple(token_ids)
-        self.tool_calls = None if tool_calls is None else tuple(tool_calls)
+        self.token_ids = token_ids
+        self.tool_calls = tool_calls
         self.stop_reason = stop_reason
         self.content = content
         return self
@@ -85,6 +111,36 @@ class Action(str):
 
 def _rebuild_action(kind: type[Action], text: str, values: dict[str, Any]) -> Action:
     return kind(text, **values)
+
+
+class Spoken(str):
+    """The content of an assistant message that consists of it; see :func:`fold`."""
+
+    __slots__ = ()
+
+
+def fold(message: Message) -> str | None:
+    """Return what stands for a message while it is only kept: text, where it has a role and a text alone.
+
+    A conversation of many turns then is a list of texts, of which there is no mapping that somebody else
+    could change, and the garbage collector has nothing to follow. ``None`` where the message says more.
+    """
+    if type(message) is dict and len(message) == 2:
+        content = message.get("content")
+        if type(content) is str:
+            role = message.get("role")
+            if role == "user":
+                return content
+            if role == "assistant":
+                return Spoken(content)
+    return None
+
+
+def unfold(text: str) -> dict[str, Any]:
+    """Return the message that ``text`` stands for, made anew."""
+    if type(text) is Spoken:
+        return {"role": "assistant", "content": str(text)}
+    return {"role": "user", "content": text}
 
 
 def as_messages(said: object, where: str) -> list[Message]:

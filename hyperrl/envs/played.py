@@ -55,7 +55,7 @@ class Played:
     def stop_reason(self) -> StopReason:
         """Why the sampler stopped in the answer turn."""
         turn = self.trajectory.answer_turn
-        return StopReason.STOP if turn is None else self.trajectory.turns[turn].stop_reason
+        return StopReason.STOP if turn is None else self.trajectory.columns.stop_reasons[turn]
 
     @property
     def tool_records(self) -> tuple[ToolRecord, ...]:

@@ -105,11 +105,11 @@ def _failure_kind(trajectory: Trajectory) -> str | None:
 
 
 def _context_tokens(trajectory: Trajectory) -> int:
-    return sum(len(turn.context_ids) for turn in trajectory.turns) + len(trajectory.final_context_ids)
+    return sum(trajectory.columns.context_lengths) + len(trajectory.final_context_ids)
 
 
 def _action_tokens(trajectory: Trajectory) -> int:
-    return sum(len(turn.action_ids) for turn in trajectory.turns)
+    return sum(trajectory.columns.action_lengths)
 
 
 _LISTED = (
@@ -126,7 +126,7 @@ _LISTED = (
     Column("truncation_reason", Text(TruncationReason)),
     Column("reward", _REAL, derived=True),
     Column("failure_kind", _TEXT, _failure_kind, derived=True),
-    Column("turn_count", _INTEGER, lambda trajectory: len(trajectory.turns), derived=True),
+    Column("turn_count", _INTEGER, lambda trajectory: len(trajectory.columns), derived=True),
     Column("context_tokens", _INTEGER, _context_tokens, derived=True),
     Column("action_tokens", _INTEGER, _action_tokens, derived=True),
 )

@@ -20,9 +20,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperrl.columns import TurnColumns
 from hyperrl.errors import TrajectoryError
 from hyperrl.sampling import EpisodeKey
-from hyperrl.trajectory import NOT_SAMPLED, Trajectory, Turn
+from hyperrl.trajectory import NOT_SAMPLED, Trajectory
 
 __all__ = [
     "LossTokens",
@@ -222,10 +223,9 @@ def make_segments(trajectory: Trajectory, index: int = 0, *, learn: Learn = "sam
     segments: list[Segment] = []
     claimed: set[int] = set()
     for path in _leaf_paths(trajectory):
-        turns = [trajectory.turns[i] for i in path]
-        learned = [_is_learned(turn, learn) and i not in claimed for i, turn in zip(path, turns, strict=True)]
+        learned = [_is_learned(trajectory.columns, i, learn) and i not in claimed for i in path]
         claimed.update(path)
-        segment = _flatten(index, path, turns, learned)
+        segment = _flatten(index, path, trajectory.columns, learned)
         if segment.loss_mask.any():
             if segment.loss_mask[0]:
                 raise TrajectoryError(
@@ -242,8 +242,10 @@ def refuse_unsampled(trajectory: Trajectory) -> None:
     Raises:
         TrajectoryError: it was; no ratio or gradient can be computed.
     """
-    turns = [turn for turn in trajectory.turns if turn.use == "train"]
-    if turns and not any(turn.sampled or len(turn.action_ids) for turn in turns):
+    columns = trajectory.columns
+    facts = zip(columns.uses, columns.sampled, columns.action_lengths, strict=True)
+    known = [sampled or length > 0 for use, sampled, length in facts if use == "train"]
+    if known and not any(known):
         raise TrajectoryError(
             f"the episode of task {trajectory.task_id!r} (group {trajectory.group_id}) was played by a remote"
             " endpoint or a script: its turns have neither tokens nor behavior_logprobs to learn from. It is"
@@ -253,7 +255,7 @@ def refuse_unsampled(trajectory: Trajectory) -> None:
 
 def _leaf_paths(trajectory: Trajectory) -> list[tuple[int, ...]]:
     """Paths to the ``train`` turns that no other ``train`` turn extends; the main path first."""
-    learned = [i for i, turn in enumerate(trajectory.turns) if turn.use == "train"]
+    learned = [i for i, use in enumerate(trajectory.columns.uses) if use == "train"]
     if not learned:
         return []
     paths = {i: trajectory.path(i) for i in learned}
@@ -263,34 +265,34 @@ def _leaf_paths(trajectory: Trajectory) -> list[tuple[int, ...]]:
     return sorted(leaves, key=lambda path: main_end not in path)
 
 
-def _is_learned(turn: Turn, learn: Learn) -> bool:
-    return turn.use == "train" and turn.sampled == (learn == "sampled")
+def _is_learned(columns: TurnColumns, turn: int, learn: Learn) -> bool:
+    return columns.uses[turn] == "train" and columns.sampled[turn] == (learn == "sampled")
 
 
-def _flatten(index: int, path: Sequence[int], turns: Sequence[Turn], learned: Sequence[bool]) -> Segment:
-    runs = [length for turn in turns for length in (len(turn.context_ids), len(turn.action_ids))]
+def _flatten(index: int, path: Sequence[int], columns: TurnColumns, learned: Sequence[bool]) -> Segment:
+    starts, drawn = columns.starts, columns.drawn_starts
+    lengths = list(zip(columns.context_lengths, columns.action_lengths, strict=True))
+    runs = [length for i in path for length in lengths[i]]
 
     def spread(values: Iterable[Any], context: object, dtype: type[np.generic]) -> NDArray[Any]:
         """Give every context token one value and every action token its turn's."""
         return np.repeat(np.array([x for value in values for x in (context, value)], dtype), runs)
 
-    sampled = spread((turn.sampled for turn in turns), False, np.bool_)
+    sampled = spread((columns.sampled[i] for i in path), False, np.bool_)
     logprobs = np.zeros(len(sampled), np.float32)
     versions = np.full(len(sampled), NOT_SAMPLED, np.int32)
-    drawn = [turn for turn in turns if turn.behavior_logprobs is not None]
-    if drawn:
-        logprobs[sampled] = np.concatenate([turn.behavior_logprobs for turn in drawn])
-        versions[sampled] = np.concatenate([turn.policy_versions for turn in drawn])
+    logprobs[sampled] = np.concatenate([columns.logprobs[drawn[i] : drawn[i + 1]] for i in path])
+    versions[sampled] = np.concatenate([columns.policy_versions[drawn[i] : drawn[i + 1]] for i in path])
     return Segment(
         trajectory=index,
-        token_ids=np.concatenate([ids for turn in turns for ids in (turn.context_ids, turn.action_ids)]),
+        token_ids=np.concatenate([columns.ids[starts[i] : starts[i + 1]] for i in path]),
         sampled_mask=sampled,
         loss_mask=spread(learned, False, np.bool_),
         behavior_logprobs=logprobs,
         policy_versions=versions,
         # Temperature 0 is reported at 1 (see trajectory.Turn).
-        temperature=spread((turn.temperature or 1.0 for turn in turns), 1.0, np.float64),
-        turn=np.repeat(np.array(path, np.int32), [len(t.context_ids) + len(t.action_ids) for t in turns]),
+        temperature=spread((columns.temperatures[i] or 1.0 for i in path), 1.0, np.float64),
+        turn=np.repeat(np.array(path, np.int32), [starts[i + 1] - starts[i] for i in path]),
     )
 
 

@@ -97,8 +97,8 @@ def compute_figures(
     shares = {task: math.fsum(found) / len(found) for task, found in outcomes.items()}
     unscored = [cause for cause in map(unscored_cause, played) if cause]
     cut = [str(t.truncation_reason) for t in played if t.truncation_reason is not None]
-    records = [record for t in played for event in t.events for record in event.tool_calls]
-    turns = [len(t.turns) for t in played]
+    records = [record for t in played for record in t.tool_records]
+    turns = [len(t.columns) for t in played]
     return EvalFigures(
         episodes=len(played),
         unscored=_count(unscored),
@@ -107,7 +107,7 @@ def compute_figures(
         pass_at={k: _pass_at(list(outcomes.values()), k) for k in ks},
         reward=compute_mean([math.fsum(found) / len(found) for found in rewards.values()]),
         truncated=_count(cut),
-        clipped=sum(any(turn.stop_reason is StopReason.LENGTH for turn in t.turns) for t in played),
+        clipped=sum(StopReason.LENGTH in t.columns.stop_reasons for t in played),
         turns=sum(turns) / len(turns) if turns else math.nan,
         prompt_tokens=_tokens(played, "context_tokens", "endpoint_prompt_tokens"),
         completion_tokens=_tokens(played, "action_tokens", "endpoint_completion_tokens"),

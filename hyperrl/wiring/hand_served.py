@@ -88,8 +88,10 @@ def serve_by_hand(
     with suppress(KeyboardInterrupt):  # the way to end it
         asyncio.run(serve())
     recorder.close()
-    turns, final_context_ids = seal_turns(recorder.forest, [])
-    return Trajectory(
+    forest = recorder.forest
+    return Trajectory.from_columns(
+        seal_turns(forest, []),
+        seal_events(forest.turns, []),
         run_id="gateway",
         group_id=(0, 0),
         sample_index=0,
@@ -97,8 +99,5 @@ def serve_by_hand(
         env_id="",
         seed=seed,
         program="by_hand",
-        turns=turns,
-        final_context_ids=final_context_ids,
-        events=seal_events(recorder.forest.turns, []),
-        metrics=compute_metrics(recorder.forest.turns, [], recorder.roots) | dict(served[0].metrics),
+        metrics=compute_metrics(forest.turns, [], recorder.roots) | dict(served[0].metrics),
     )

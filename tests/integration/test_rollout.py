@@ -30,6 +30,7 @@ from hyperrl.agents.rollout import (
     play_groups,
 )
 from hyperrl.agents.scripted import ScriptedPolicy
+from hyperrl.agents.turn_loop import TurnLoop
 from hyperrl.errors import ConfigError, InvariantError, RolloutError, SamplerClosedError, SamplingError
 from hyperrl.sampling import Completion, EpisodeKey, RequestKey
 from hyperrl.trajectory import Group, StopReason, Trajectory, TruncationReason
@@ -308,7 +309,7 @@ def test_programs_that_end_early(function: Any, kind: str | None) -> None:
     assert trajectory.truncated is (kind is None)
 
 
-def test_the_built_in_loop_may_not_rewrite_history() -> None:
+def test_an_environment_cannot_rewrite_what_the_built_in_loop_has_asked() -> None:
     class Forgetful(CountingPool):
         def _make(self, env_id: str, env_kwargs: Any) -> Any:
             env = super()._make(env_id, env_kwargs)
@@ -329,6 +330,21 @@ def test_the_built_in_loop_may_not_rewrite_history() -> None:
 
     shared = settings(SpySampler(counting_script))
     trajectory = asyncio.run(play_episode(plans("Echo")[0], shared, envs=Forgetful()))
+    assert trajectory.failure is None
+    assert [turn.parent for turn in trajectory.turns] == [None, 0, 1]
+    assert "another past" not in "".join(event.observation for event in trajectory.events)
+
+
+def test_the_built_in_loop_may_not_rewrite_history() -> None:
+    class Rewriting(TurnLoop):
+        async def run(self, ctx: EpisodeContext) -> None:
+            reply = await ctx.policy.respond(ctx.observation.messages, ctx.tools)
+            outcome = await ctx.step(reply)
+            past = {"role": "user", "content": "another past"}
+            await ctx.policy.respond([past, reply.message, *outcome.observation.messages], ctx.tools)
+
+    shared = settings(SpySampler(counting_script), program=Rewriting())
+    trajectory = asyncio.run(play_episode(plans("Echo")[0], shared, envs=CountingPool()))
     assert trajectory.failure is not None
     assert trajectory.failure.kind == "new_root"
 

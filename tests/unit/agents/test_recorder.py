@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from hyperrl.agents.byte_renderer import ByteRenderer
 from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import Recorder, RemoteSeat
 from hyperrl.agents.scripted import ScriptedPolicy
-from hyperrl.agents.sealing import seal_turns
+from hyperrl.agents.sealing import seal_events, seal_turns
 from hyperrl.errors import ConfigError, RolloutError, SamplingError, TemplateError
-from hyperrl.sampling import Completion, RequestKey, request_seed
+from hyperrl.sampling import Completion, EpisodeKey, Reply, RequestKey, request_seed
 from hyperrl.trajectory import StopReason, Trajectory, TruncationReason
 
 TOOLS = [
@@ -24,17 +25,11 @@ TOOLS = [
 ]
 
 
-def sealed(record: Recorder) -> Trajectory:
-    turns, final = seal_turns(record.forest, ())
-    return Trajectory(
-        run_id="r",
-        group_id=(0, 0),
-        sample_index=0,
-        task_id="t",
-        env_id="e",
-        turns=turns,
-        final_context_ids=final,
-    )
+def sealed(record: Recorder, final: Sequence[int] = ()) -> Trajectory:
+    names: dict[str, Any] = {"group_id": (0, 0), "sample_index": 0, "task_id": "t", "env_id": "e"}
+    forest = record.forest
+    columns, events = seal_turns(forest, final), seal_events(forest.turns, ())
+    return Trajectory.from_columns(columns, events, run_id="r", **names)
 
 
 def key(ordinal: int, name: str = "main") -> RequestKey:
@@ -76,14 +71,14 @@ def test_arrays_of_an_episode_are_views_of_one_read_only_array() -> None:
         await record.policy().respond([user("a"), reply.message, user("b")])
 
     asyncio.run(play())
-    turns, final = seal_turns(record.forest, [1, 2])
+    trajectory = sealed(record, [1, 2])
+    turns, final = trajectory.turns, trajectory.final_context_ids
     bases = {id(array.base) for turn in turns for array in (turn.context_ids, turn.action_ids)}
     assert bases == {id(final.base)}
     assert len({id(turn.behavior_logprobs.base) for turn in turns}) == 1  # type: ignore[union-attr]
     assert not final.base.flags.writeable  # type: ignore[union-attr]
     assert [turn.policy_versions.tolist() for turn in turns] == [[3] * len(t.action_ids) for t in turns]
-    kept = sealed(record).turns[0].action_ids
-    assert not kept.flags.writeable
+    assert not turns[0].action_ids.flags.writeable
 
 
 def test_a_branch_continues_the_turn_that_it_names() -> None:
@@ -443,3 +438,83 @@ def test_the_record_is_what_the_sampler_was_given(first: str, moves: Any, cut: i
         assert trajectory.prompt_ids(i).tolist() == sampler.prompts[key(i)]
         assert len(turn.action_ids) <= cut
     assert sum(record.roots.values()) == sum(turn.parent is None for turn in trajectory.turns)
+
+
+def test_following_up_is_the_same_as_asking_with_the_whole_conversation() -> None:
+    samplers = [SpySampler(counting_script), SpySampler(counting_script)]
+    asking, following = map(recorder, samplers)
+
+    async def play() -> None:
+        messages: list[Any] = [{"role": "system", "content": "s"}, user("go")]
+        reply = await asking.policy().respond(messages, TOOLS)
+        other = await following.policy().respond(messages, TOOLS)
+        for i in range(5):
+            new = [{"role": "tool", "content": str(i), "tool_call_id": "a"}, user(f"more {i}")]
+            messages += [reply.message, *new]
+            reply = await asking.policy().respond(messages, TOOLS)
+            other = await following.policy().follow_up(other, new)
+            assert other == reply
+
+    asyncio.run(play())
+    assert samplers[0].prompts == samplers[1].prompts
+    assert sealed(following) == sealed(asking)
+
+
+def test_following_up_an_earlier_reply_is_a_branch_and_asking_goes_on_from_it() -> None:
+    record = recorder(SpySampler(counting_script))
+
+    async def play() -> None:
+        policy = record.policy()
+        first = await policy.respond([user("a")])
+        await policy.follow_up(first, [user("left")])
+        right = await policy.follow_up(first, [user("right")])
+        await policy.respond([user("a"), first.message, user("right"), right.message, user("deeper")])
+
+    asyncio.run(play())
+    assert [turn.parent for turn in sealed(record).turns] == [None, 0, 0, 2]
+    assert record.roots == {"first": 1}
+
+
+def test_a_message_that_is_changed_after_a_follow_up_starts_a_new_root() -> None:
+    record = recorder(SpySampler(counting_script))
+
+    async def play() -> None:
+        policy, told = record.policy(), user("told")
+        first = await policy.respond([user("a")])
+        second = await policy.follow_up(first, [told])
+        told["content"] = "something else"
+        await policy.respond([user("a"), first.message, told, second.message, user("b")])
+
+    asyncio.run(play())
+    assert record.roots == {"first": 1, "bridge_refused": 1}
+
+
+def test_only_a_reply_of_the_same_seat_can_be_followed_up() -> None:
+    record = recorder(SpySampler(counting_script))
+
+    async def play() -> None:
+        policy = record.policy()
+        reply = await policy.respond([user("a")])
+        with pytest.raises(RolloutError, match="only a reply of the same seat can be followed up"):
+            await policy.follow_up(reply._replace(turn=7), [user("b")])
+
+    asyncio.run(play())
+
+
+def test_a_remote_policy_is_followed_up_with_the_whole_conversation() -> None:
+    heard: list[list[str]] = []
+
+    class Remote:
+        async def respond(self, messages: Any, tools: Any = ()) -> Reply:
+            heard.append([message["content"] for message in messages])
+            assert list(tools) == TOOLS
+            return Reply(message=assistant(f"reply {len(heard)}"), text=f"reply {len(heard)}")
+
+    record = Recorder(key=EpisodeKey((0, 0), 0), run_seed=0, seats={"main": RemoteSeat(policy=Remote())})
+
+    async def play() -> None:
+        reply = await record.policy().respond([user("a")], TOOLS)
+        await record.policy().follow_up(reply, [user("b")])
+
+    asyncio.run(play())
+    assert heard == [["a"], ["a", "reply 1", "b"]]

@@ -1,0 +1,192 @@
+"""The turns and events of an episode as columns: how a rollout hands over what it recorded.
+
+Shapes: n turns, T tokens, S sampled tokens.
+
+An episode of many turns is a handful of arrays and tuples here, not a hundred small objects, so that it is
+checked all at once, takes little memory and leaves the garbage collector little to look at.
+:class:`hyperrl.trajectory.Trajectory` makes its turns and events of them when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperrl.arrays import seal
+from hyperrl.errors import TrajectoryError
+
+__all__ = ["NOT_SAMPLED", "EventColumns", "TurnColumns", "check_layout", "columns_of", "surely_valid"]
+
+NOT_SAMPLED = -1
+"""Policy version of a token that no published policy drew (gold text, a remote endpoint)."""
+
+_IDS, _LOGPROBS = np.dtype(np.int32), np.dtype(np.float32)
+_least, _greatest = np.minimum.reduce, np.maximum.reduce  # a third of the cost of .min() and .max()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TurnColumns:
+    """The turns of an episode: what is said of each in :class:`hyperrl.trajectory.Turn`, turn after turn.
+
+    Attributes:
+        ids: i32[T], context and action of every turn, then what was read after the last action.
+        starts: n + 1 positions in ``ids``: where each turn begins, and where the last one ends.
+        action_starts: n positions in ``ids``: where each action begins.
+        logprobs: f32[S], of the actions that were sampled, turn after turn.
+        policy_versions: i32[S], of the same tokens.
+        sampled: whether each action was sampled by us.
+        parents, temperatures, stop_reasons, policies, uses: n values each.
+    """
+
+    ids: NDArray[np.int32]
+    starts: tuple[int, ...]
+    action_starts: tuple[int, ...]
+    logprobs: NDArray[np.float32]
+    policy_versions: NDArray[np.int32]
+    sampled: tuple[bool, ...]
+    parents: tuple[int | None, ...]
+    temperatures: tuple[float, ...]
+    stop_reasons: tuple[Any, ...]
+    policies: tuple[str, ...]
+    uses: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    @property
+    def context_lengths(self) -> list[int]:
+        """Tokens of the context of each turn."""
+        return list(map(operator.sub, self.action_starts, self.starts))
+
+    @property
+    def action_lengths(self) -> list[int]:
+        """Tokens of the action of each turn."""
+        return list(map(operator.sub, self.starts[1:], self.action_starts))
+
+    @property
+    def drawn_starts(self) -> list[int]:
+        """Where the action of each turn begins in ``logprobs``, were it sampled; n + 1 positions."""
+        lengths = map(operator.mul, self.action_lengths, self.sampled)
+        return list(accumulate(lengths, initial=0))
+
+    def turn_fields(self) -> Iterator[dict[str, Any]]:
+        """Yield the attributes of each turn, its arrays as views of the columns."""
+        ids, starts, drawn = self.ids, self.starts, self.drawn_starts
+        for index, action in enumerate(self.action_starts):
+            end, of_action = starts[index + 1], slice(drawn[index], drawn[index + 1])
+            sampled = self.sampled[index]
+            yield {
+                "parent": self.parents[index],
+                "context_ids": ids[starts[index] : action],
+                "action_ids": ids[action:end],
+                "behavior_logprobs": self.logprobs[of_action] if sampled else None,
+                "policy_versions": self.policy_versions[of_action] if sampled else _not_sampled(end - action),
+                "temperature": self.temperatures[index],
+                "stop_reason": self.stop_reasons[index],
+                "policy": self.policies[index],
+                "use": self.uses[index],
+            }
+
+
+class EventColumns(NamedTuple):
+    """The events of an episode: what is said of each in :class:`hyperrl.trajectory.Event`."""
+
+    turns: list[int | None]
+    observations: list[str]
+    actions: list[str]
+    tool_calls: list[tuple[Any, ...]]
+    stepped: list[bool]
+
+    def add(self, observation: str) -> None:
+        """Add what was read after the last action."""
+        self.turns.append(None)
+        self.observations.append(observation)
+        self.actions.append("")
+        self.tool_calls.append(())
+        self.stepped.append(False)
+
+
+def columns_of(turns: Sequence[Any]) -> TurnColumns:
+    """Return turns as columns; their arrays are copied, and read-only."""
+    parts = [part for turn in turns for part in (turn.context_ids, turn.action_ids)]
+    bounds = list(accumulate(map(len, parts), initial=0))
+    drawn = [turn for turn in turns if turn.behavior_logprobs is not None]
+    return TurnColumns(
+        ids=_joined(parts, np.int32),
+        starts=tuple(bounds[::2]),
+        action_starts=tuple(bounds[1::2]),
+        logprobs=_joined([turn.behavior_logprobs for turn in drawn], np.float32),
+        policy_versions=_joined([turn.policy_versions for turn in drawn], np.int32),
+        sampled=tuple([turn.behavior_logprobs is not None for turn in turns]),
+        parents=tuple([turn.parent for turn in turns]),
+        temperatures=tuple([turn.temperature for turn in turns]),
+        stop_reasons=tuple([turn.stop_reason for turn in turns]),
+        policies=tuple([turn.policy for turn in turns]),
+        uses=tuple([turn.use for turn in turns]),
+    )
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    joined = np.concatenate([np.zeros(0, dtype), *parts])
+    joined.flags.writeable = False
+    return joined
+
+
+def check_layout(columns: TurnColumns) -> None:
+    """Check that columns describe turns: read-only arrays, positions in order, one value a turn.
+
+    Raises:
+        TrajectoryError: they do not.
+    """
+    ids, logprobs, versions = columns.ids, columns.logprobs, columns.policy_versions
+    for name, dtype in (("ids", _IDS), ("logprobs", _LOGPROBS), ("policy_versions", _IDS)):
+        values = getattr(columns, name)
+        if seal(values, dtype, name) is not values:
+            raise TrajectoryError(f"columns: {name} must be a read-only array of {dtype.name}")
+    count, starts, actions = len(columns.parents), columns.starts, columns.action_starts
+    values = (actions, columns.sampled, columns.temperatures, columns.stop_reasons, columns.policies)
+    if len(starts) != count + 1 or not {count}.issuperset(map(len, (*values, columns.uses))):
+        raise TrajectoryError(f"columns: {count} parents need one value a turn in every other column")
+    rising = all(map(operator.le, starts, actions)) and all(map(operator.le, actions, starts[1:]))
+    if not rising or starts[0] != 0 or starts[-1] > len(ids):
+        raise TrajectoryError(f"columns: turns must lie one after the other in the {len(ids)} ids")
+    drawn = columns.drawn_starts[-1]
+    if len(logprobs) != drawn or len(versions) != drawn:
+        raise TrajectoryError(
+            f"columns: {drawn} sampled action_ids but {len(logprobs)} behavior_logprobs and"
+            f" {len(versions)} policy_versions"
+        )
+
+
+def surely_valid(columns: TurnColumns) -> bool:
+    """Whether all turns were sampled by one version and keep every invariant, decided at once.
+
+    False says nothing: then each turn must be looked at.
+    """
+    count = len(columns.parents)
+    if not len(columns.policy_versions) or False in columns.sampled or "context" in columns.uses:
+        return False
+    if columns.parents != (None, *range(count - 1)) and not _in_order(columns.parents):
+        return False
+    if not all(0 <= temperature < math.inf for temperature in set(columns.temperatures)):
+        return False
+    versions, logprobs = columns.policy_versions, columns.logprobs
+    first = versions[:1].tobytes()
+    if versions[0] < 0 or versions.tobytes() != first * len(versions) or _least(columns.ids) < 0:
+        return False
+    return bool(_least(logprobs) > -math.inf and _greatest(logprobs) <= 0)  # NaN fails either comparison
+
+
+def _in_order(parents: Sequence[int | None]) -> bool:
+    return all(parent is None or 0 <= parent < index for index, parent in enumerate(parents))
+
+
+def _not_sampled(count: int) -> NDArray[np.int32]:
+    return seal(np.full(count, NOT_SAMPLED, np.int32), _IDS, "policy_versions")
