@@ -147,6 +147,11 @@ class RecordedTurn:
     use: TurnUse
 
     @property
+    def action_ids(self) -> list[int]:
+        """The sampled ids."""
+        return self.conversation.ids[self.action_start : self.ids_end]
+
+    @property
     def new_messages(self) -> list[Message]:
         """What was read since the parent's reply."""
         return self.conversation.messages[self.messages_start : self.messages_end - 1]

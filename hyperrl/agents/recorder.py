@@ -408,8 +408,7 @@ def _bridge(seat: Seat, parent: RecordedTurn, new: Sequence[Any]) -> Sequence[in
             raise TemplateError("a reply that was not sampled here cannot follow a sampled one")
     if isinstance(seat, RemoteSeat):
         return ()
-    action_ids = parent.conversation.ids[parent.action_start : parent.ids_end]
-    return seat.renderer.bridge(action_ids, new)
+    return seat.renderer.bridge(parent.action_ids, new)
 
 
 def _whole(ids: Any) -> tuple[int, ...]:
