@@ -183,8 +183,9 @@ def warm_up(config: TrainConfig, shape: TinyShape) -> dict[str, Any]:
 def _warm_up(config: TrainConfig, start: Path) -> dict[str, Any]:
     steps, taken, success = config.sft.steps, 0, 0.0
     for round_ in range(MOST_ROUNDS):
-        # a seed of its own for each round: other gold answers, in another order
-        settings = config.sft.model_copy(update={"start": start, "steps": steps})
+        # a seed of its own for each round: other gold answers, and no more than it will look at
+        examples = min(config.sft.examples, steps * config.sft.batch_size)
+        settings = config.sft.model_copy(update={"start": start, "steps": steps, "examples": examples})
         seed = config.run.model_copy(update={"seed": config.run.seed + 1000 * round_})
         run_warm_start(config.model_copy(update={"sft": settings, "run": seed}), Silent())
         taken, start, steps = taken + steps, config.model.path, FURTHER_STEPS
