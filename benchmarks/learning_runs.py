@@ -32,7 +32,8 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "learning"
 PRETRAINED = "smollm2-135m"
 FLOOR = 0.08
 """Sampled success on training tasks up to which a warm start goes on."""
-FURTHER_STEPS = 30
+FURTHER_STEPS, FURTHER_LR = 30, 0.3
+"""Steps of each further round, and what is left of the learning rate: AdamW's moments begin anew."""
 MOST_ROUNDS = 8
 SHAPES: Mapping[str, TinyShape] = {
     "calculator": {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "ffn": 128, "context": 1024}
@@ -77,7 +78,7 @@ class LearningRun:
 
     def digest(self) -> str:
         """Return what a record is valid for: the resolved config, whichever commit and folder."""
-        text = dump_config(self.config(Path("."))) + f"{FLOOR} {FURTHER_STEPS} {TOOL_FLOOR}"
+        text = dump_config(self.config(Path("."))) + f"{FLOOR} {FURTHER_STEPS} {FURTHER_LR} {TOOL_FLOOR}"
         text += json.dumps(SHAPES.get(self.task))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -168,7 +169,7 @@ def warm_up(config: TrainConfig, shape: TinyShape) -> dict[str, Any]:
     note = folder / "warm.json"
     made_from = {"env": config.env.model_dump(mode="json"), "sft": config.sft.model_dump(mode="json")}
     made_from["sft"].pop("start")
-    made_from["shape"] = dict(shape)
+    made_from["rounds"] = [dict(shape), FLOOR, FURTHER_STEPS, FURTHER_LR]
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with contextlib.suppress(OSError, ValueError):
@@ -181,14 +182,16 @@ def warm_up(config: TrainConfig, shape: TinyShape) -> dict[str, Any]:
 
 
 def _warm_up(config: TrainConfig, start: Path) -> dict[str, Any]:
-    steps, taken, success = config.sft.steps, 0, 0.0
+    steps, lr, taken, success = config.sft.steps, config.sft.lr, 0, 0.0
     for round_ in range(MOST_ROUNDS):
         # a seed of its own for each round: other gold answers, and no more than it will look at
         examples = min(config.sft.examples, steps * config.sft.batch_size)
-        settings = config.sft.model_copy(update={"start": start, "steps": steps, "examples": examples})
+        changed = {"start": start, "steps": steps, "lr": lr, "examples": examples}
+        settings = config.sft.model_copy(update=changed)
         seed = config.run.model_copy(update={"seed": config.run.seed + 1000 * round_})
         run_warm_start(config.model_copy(update={"sft": settings, "run": seed}), Silent())
-        taken, start, steps = taken + steps, config.model.path, FURTHER_STEPS
+        taken, start = taken + steps, config.model.path
+        steps, lr = FURTHER_STEPS, FURTHER_LR * config.sft.lr
         on_training_tasks = config.evaluation.model_copy(update={"split": config.env.train_split})
         found = evaluate_model(config.model_copy(update={"evaluation": on_training_tasks}), Silent())
         success = found.sampled.success.mean
