@@ -87,14 +87,14 @@ PPO = ("algorithm.name=ppo", "algorithm.minibatches=2", "optimizer.decay_steps=0
 _SINGLE = {
     "dr_grpo": ("algorithm.name=dr_grpo",),
     # made for answers of thousands of tokens; with seven, a sequence's mean log ratio moves further
-    "gspo": ("algorithm.name=gspo", "algorithm.clip_low=0.03", "algorithm.clip_high=0.04"),
+    "gspo": ("algorithm.name=gspo", "algorithm.clip_low=0.05", "algorithm.clip_high=0.07"),
     "cispo": ("algorithm.name=cispo",),
     # no ratio: one update an iteration, with a higher rate
     "rloo": (
         "algorithm.name=rloo",
         "algorithm.minibatches=1",
-        "optimizer.lr=2.4e-4",
-        "optimizer.warmup_steps=3",
+        "optimizer.lr=3.0e-4",
+        "optimizer.warmup_steps=5",
         "optimizer.decay_steps=0",
     ),
 }
