@@ -29,6 +29,7 @@ __all__ = ["AgentProgram", "EpisodeContext", "FunctionProgram", "StepRecord", "l
 PROGRAMS = {
     "turn_loop": "hyperrl.agents.turn_loop:TurnLoop",
     "codex": "hyperrl.harness.adapters.codex:CodexProgram",
+    "deepseek": "hyperrl.harness.adapters.deepseek:DeepSeekProgram",
 }
 """Dotted paths of the programs that go by a name; imported when one is asked for."""
 

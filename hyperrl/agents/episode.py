@@ -214,7 +214,8 @@ class Episode:
     async def _finish(self) -> None:
         """Let the environment score an episode that was cut, unless the cut fell into a step."""
         ctx = self._ctx
-        if self._session is not None and not self._recorder.forest.turns and self._served_error() is None:
+        unasked = not self._recorder.forest.turns and self._recorder.budget.reached is None
+        if self._session is not None and unasked and self._served_error() is None:
             text = "the program was given a base_url, but no request that a policy answered ever came"
             self._fail(EpisodeError("no_requests", text))
             return

@@ -66,6 +66,7 @@ def play(program: AgentProgram, seats: tuple[str, ...] = ("main",), **limits: An
     [
         ("turn_loop", "turn_loop"),
         ("codex", "codex"),
+        ("deepseek", "deepseek"),
         ("hyperrl.agents.turn_loop:TurnLoop", "turn_loop"),
         ("hyperrl.agents.turn_loop.TurnLoop", "turn_loop"),
         (f"{HERE}:one_shot", f"{HERE}:one_shot"),

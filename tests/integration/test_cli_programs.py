@@ -124,6 +124,15 @@ def test_a_limit_ends_a_program_that_goes_on_asking(renderer: TemplateRenderer) 
     assert trajectory.reward == 0.0
 
 
+def test_a_context_without_room_for_the_first_prompt_is_no_failure(renderer: TemplateRenderer) -> None:
+    limits = RolloutLimits(max_context=50, wall_clock_s=60)
+    sampler = RecordingSampler(renderer, SCRIPT)
+    [trajectory] = play_with(plain(), sampler, renderer, env="Question", limits=limits)
+    assert trajectory.failure is None
+    assert trajectory.truncation_reason is TruncationReason.CONTEXT
+    assert trajectory.reward == 0.0
+
+
 def test_out_of_time_is_truncated_and_scored(renderer: TemplateRenderer) -> None:
     limits = RolloutLimits(wall_clock_s=3.0)
     sampler = RecordingSampler(renderer, [SCRIPT[2], call("sh", cmd="setsid sleep 300")])

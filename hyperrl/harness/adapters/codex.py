@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import platform
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,20 +12,18 @@ from pathlib import Path
 from typing import Literal
 
 from hyperrl.errors import ConfigError
+from hyperrl.harness.adapters.versions import KnownVersions
 from hyperrl.harness.cli_program import CliProgram, CliSettings, Launch, Place
 from hyperrl.harness.process import Ended
 
 __all__ = ["CodexAdapter", "CodexProgram", "CodexSettings"]
 
 INSTALL = "npm install -g @openai/codex@0.171.0"
-KNOWN = ((0, 171), (0, 172))
-"""The first version that works, and the first that nobody has tried."""
-
+KNOWN = KnownVersions(title="Codex", first=(0, 171), beyond=(0, 172), install=INSTALL)
 BINARY_VARIABLE = "HYPERRL_CODEX"
 KEY = "HYPERRL_KEY"
 PROVIDER = "hyperrl"
 HUGE_CONTEXT = 1_000_000_000
-VERSION_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +62,10 @@ class CodexAdapter:
     _binary: str = field(default="", init=False)
 
     async def check(self) -> None:
-        if self._binary:
-            return
-        binary = _find(self.settings.binary)
-        version = await _version(binary)
-        known = KNOWN[0] <= version < KNOWN[1]
-        if not known and not self.settings.any_version:
-            first, beyond = (".".join(map(str, bound)) for bound in KNOWN)
-            raise ConfigError(
-                f"{binary} is Codex {'.'.join(map(str, version))}; hyperrl knows {first} and newer below"
-                f" {beyond}. Install one: {INSTALL}. Or try it with CodexSettings(any_version=True)"
-            )
-        self._binary = binary
+        if not self._binary:
+            binary = _find(self.settings.binary)
+            await KNOWN.check(binary, any_version=self.settings.any_version)
+            self._binary = binary
 
     def launch(self, place: Place) -> Launch:
         return Launch(
@@ -218,20 +206,3 @@ def _find(given: str) -> str:
         for native in root.glob(f"codex-*-{machine}/vendor/*/bin/codex"):
             return str(native)
     raise ConfigError(f"{script} comes without the native program. Install Codex again: {INSTALL}")
-
-
-async def _version(binary: str) -> tuple[int, ...]:
-    process = await asyncio.create_subprocess_exec(
-        binary, "--version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(VERSION_LIMIT_S):
-            said, _ = await process.communicate()
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
-    found = re.search(r"(\d+)\.(\d+)\.(\d+)", said.decode("utf-8", "replace"))
-    if found is None:
-        raise ConfigError(f"{binary} does not tell its version, so it is no Codex. Install one: {INSTALL}")
-    return tuple(map(int, found.groups()))

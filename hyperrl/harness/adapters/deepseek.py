@@ -1,0 +1,194 @@
+"""DeepSeek Harness, unmodified: one ``dsh`` an episode. ``docs/programs/deepseek.md`` explains every key."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hyperrl.errors import ConfigError
+from hyperrl.harness.adapters.versions import KnownVersions
+from hyperrl.harness.cli_program import CliProgram, CliSettings, Launch, Place
+from hyperrl.harness.process import Ended
+
+__all__ = ["DeepSeekAdapter", "DeepSeekProgram", "DeepSeekSettings"]
+
+INSTALL = "pip install deepseek-harness-runtime-bin==0.2.1rc2"
+KNOWN = KnownVersions(title="DeepSeek Harness", first=(0, 2), beyond=(0, 3), install=INSTALL)
+BINARY_VARIABLE = "HYPERRL_DSH"
+PACKAGE = "deepseek_harness_runtime"
+KEY = "HYPERRL_KEY"
+HUGE_CONTEXT = 1_000_000_000
+
+SWITCHED_OFF = (
+    # requests and uploads beside the task's own
+    *("session-title-llm", "session-log-deepseek", "plugin-package-inventory-deepseek"),
+    *("session-telemetry-otel", "otel", "llm-deepseek", "llm-deepseek-account"),
+    *("tool-web", "web", "web-search-deepseek", "web-deepseek-api", "web-fetch-http"),
+    # what rewrites or adds to the conversation
+    *("repeat-tool-reminder", "tool-result-pruner", "agent-instructions", "plan-mode"),
+    *("skill", "skill-filesystem", "tool-skill"),
+    *("goal-round-driver", "command-goal", "tool-goal", "goal"),
+    # other agents
+    *("subagent", "subagent-spawn-in-process", "subagent-fork-in-process", "tool-subagent-control"),
+    *("tool-subagent-list-agents", "tool-subagent", "tool-subagent-fork"),
+    *("workflow-ptc", "tool-workflow", "ptc-runtime"),
+)
+"""Plugins that are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSeekSettings:
+    """How DeepSeek Harness is run.
+
+    Attributes:
+        binary: path of the program; by default the variable ``HYPERRL_DSH``, then that of the installed
+            package, then ``dsh`` on the PATH.
+        permission_mode: what the model's commands may do. ``workspace-write`` keeps them from writing
+            elsewhere, not from the network.
+        answer_tokens: most tokens of an answer that it asks for.
+        any_version: run versions outside the known range too.
+        patch: further entries for its list of patches, as YAML text.
+    """
+
+    binary: str = ""
+    permission_mode: Literal["read-only", "workspace-write", "danger-full-access"] = "workspace-write"
+    answer_tokens: int = 32_768
+    any_version: bool = False
+    patch: str = ""
+
+
+@dataclass
+class DeepSeekAdapter:
+    """Writes a patch of the profile ``headless``, and reads the last event."""
+
+    settings: DeepSeekSettings = field(default_factory=DeepSeekSettings)
+    name: str = "deepseek"
+    _binary: str = field(default="", init=False)
+
+    async def check(self) -> None:
+        if not self._binary:
+            binary = _find(self.settings.binary)
+            env = {
+                "PATH": os.environ.get("PATH", os.defpath),
+                "HOME": "/nonexistent",
+                "DSH_HOME": "/nonexistent",
+            }
+            await KNOWN.check(binary, any_version=self.settings.any_version, env=env)
+            self._binary = binary
+
+    def launch(self, place: Place) -> Launch:
+        patch = place.home / "hyperrl.patch.yml"
+        prompt = "\n\n".join(filter(None, [place.system, place.prompt]))
+        return Launch(
+            words=(self._binary, "--profile", "headless", "--patch", str(patch), "--json", "-"),
+            env={
+                "DSH_HOME": str(place.home / ".dsh"),
+                "DSH_PERMISSION_MODE": self.settings.permission_mode,
+                "DSH_TELEMETRY_MODE": "DISABLED",
+                KEY: place.api_key,
+            },
+            stdin=prompt,
+            files={patch.name: self._patch(place)},
+        )
+
+    def answer(self, place: Place, ended: Ended) -> str | None:  # noqa: ARG002  # it is in the output
+        for line in reversed(ended.stdout.splitlines()):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and event.get("type") == "final":
+                return str(event.get("text") or "")
+        return None
+
+    def _patch(self, place: Place) -> str:
+        entries: list[str] = [_entry({"id": plugin, "disabled": True}) for plugin in SWITCHED_OFF]
+        entries.append(_entry({"id": "compaction-basic", "config": {"auto": False}}))
+        default = {"provider": "hyperrl", "model": place.model}
+        entries.append(_entry({"id": "agent-default-model", "config": default}))
+        entries.append(
+            _entry({"id": "llm-pi-ai", "config": {"providers": {"hyperrl": self._provider(place)}}})
+        )
+        if place.mcp_url:
+            entries.append(_TOOLS.format(url=json.dumps(place.mcp_url), key=KEY))
+        return "\n".join(filter(None, [*entries, self.settings.patch])) + "\n"
+
+    def _provider(self, place: Place) -> dict[str, object]:
+        model = {
+            "id": place.model,
+            "contextWindow": HUGE_CONTEXT,
+            "maxTokens": self.settings.answer_tokens,
+            "input": ["text"],
+        }
+        return {
+            "apiKeyEnv": KEY,
+            "api": "openai-completions",
+            "baseURL": place.base_url,
+            "models": [model],
+        }
+
+
+class DeepSeekProgram(CliProgram):
+    """DeepSeek Harness as an agent program; ``env.program: deepseek`` in a config.
+
+    Args:
+        deepseek: how it is run.
+        settings: limits of its process.
+    """
+
+    def __init__(self, deepseek: DeepSeekSettings | None = None, settings: CliSettings | None = None) -> None:
+        super().__init__(DeepSeekAdapter(deepseek or DeepSeekSettings()), settings)
+
+
+_TOOLS = """- insert:
+    - id: hyperrl-tools
+      name: '@deepseek-ai/dsh-mcp-client'
+      config:
+        serverName: env
+        transport: streamable-http
+        url: {url}
+        headers:
+          authorization: !!js '"Bearer " + process.env.{key}'
+        toolCallTimeoutMs: 3600000
+        failOnStartupError: true"""
+
+
+def _entry(entry: dict[str, object]) -> str:
+    """Return an item of a YAML list; JSON is YAML."""
+    return f"- {json.dumps(entry)}"
+
+
+def _find(given: str) -> str:
+    """Return the program.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    wanted = given or os.environ.get(BINARY_VARIABLE, "")
+    packaged = _packaged()
+    if not wanted and packaged is not None:
+        return str(packaged)
+    found = shutil.which(wanted or "dsh")
+    if found is None:
+        raise ConfigError(
+            f"there is no program {wanted or 'dsh'!r}. Install DeepSeek Harness: {INSTALL};"
+            f" or set {BINARY_VARIABLE} to its path"
+        )
+    return str(Path(found).resolve())
+
+
+def _packaged() -> Path | None:
+    """Return the native program of the installed package: its ``dsh`` is a Python script around it."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    machine = {"aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), "x64")
+    runtime = Path(spec.origin).parent / "runtime"
+    found = [path for path in runtime.glob(f"*-runtime-*-{machine}") if os.access(path, os.X_OK)]
+    return found[0] if found else None
