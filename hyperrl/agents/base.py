@@ -38,8 +38,9 @@ PROGRAMS = {
 class AgentProgram(Protocol):
     """Plays an episode: asks policies, and hands actions to the environment.
 
-    A program may have two more attributes: ``name``, recorded in the trajectory (else the name of its
-    class), and ``single_root = True``, a promise to only ever extend its conversation, which is enforced.
+    A program may have three more attributes: ``name``, recorded in the trajectory (else the name of its
+    class), ``single_root = True``, a promise to only ever extend its conversation, which is enforced, and
+    ``async def check()``, called before a run to raise ConfigError where it cannot play.
     """
 
     async def run(self, ctx: EpisodeContext) -> None:

@@ -22,6 +22,7 @@ from hyperrl.trajectory import StopReason
 __all__ = ["CliAdapter", "CliProgram", "CliSettings", "Launch", "Place"]
 
 _LIMIT_WATCH_S = 1.0
+_HOMES = "/var/tmp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +103,15 @@ class CliSettings:
         interrupt_s: seconds that it has after SIGINT before it is killed.
         needs_answer: a program that gives no answer has failed. Where it is false, such an episode ends
             with ``ctx.finish()``: the environment scores what was done.
+        homes: directory in which homes are made; by default ``/var/tmp`` where that can be written, since
+            sandboxes of programs leave the temporary directory writable.
     """
 
     timeout_s: float = 3600.0
     closing_s: float = 10.0
     interrupt_s: float = 3.0
     needs_answer: bool = True
+    homes: Path | None = None
 
 
 class CliProgram:
@@ -131,6 +135,14 @@ class CliProgram:
         """What trajectories record."""
         return self.adapter.name
 
+    async def check(self) -> None:
+        """Find the program, before a run that would be in vain without it.
+
+        Raises:
+            ConfigError: it is not installed, or of a version that is not known to work.
+        """
+        await self.adapter.check()
+
     async def run(self, ctx: EpisodeContext) -> None:
         """Run the command on the episode.
 
@@ -140,14 +152,14 @@ class CliProgram:
                 clock (``program_timeout``), gave no answer (``no_answer``), or the environment answered
                 what it said last (``program_over``).
         """
-        await self.adapter.check()
+        await self.check()
         system, prompt = _prompt(ctx)
         async with AsyncExitStack() as stack:
             tools: EnvTools | None = None
             mcp_url = ""
             if ctx.tools:
                 tools, mcp_url = await stack.enter_async_context(serve_env_tools(ctx))
-            home = Path(stack.enter_context(_home()))
+            home = Path(stack.enter_context(_home(self.settings.homes)))
             place = Place(
                 home=home,
                 workspace=ctx.workspace,
@@ -222,13 +234,11 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def _home() -> tempfile.TemporaryDirectory[str]:
-    """Make a home outside the temporary directory, which sandboxes of programs leave writable."""
-    base = "/var/tmp"
-    usable = os.path.isdir(base) and os.access(base, os.W_OK)
-    return tempfile.TemporaryDirectory(
-        prefix="hyperrl-home-", dir=base if usable else None, ignore_cleanup_errors=True
-    )
+def _home(base: Path | None) -> tempfile.TemporaryDirectory[str]:
+    """Make a home, by default outside the temporary directory."""
+    if base is None and os.path.isdir(_HOMES) and os.access(_HOMES, os.W_OK):
+        base = Path(_HOMES)
+    return tempfile.TemporaryDirectory(prefix="hyperrl-home-", dir=base, ignore_cleanup_errors=True)
 
 
 def _prompt(ctx: EpisodeContext) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,7 +82,7 @@ def check_playable(config: TrainConfig, *, model: Path, split: str) -> Playable:
         ConfigError, DataError, ModelError: as for :func:`check_run`.
     """
     load_entry_points()
-    load_program(config.env.program)
+    _check_program(config.env.program)
     for path in config.env.scorers:
         load_scorer(path)
     resolve_device(config.model.device)
@@ -89,6 +91,13 @@ def check_playable(config: TrainConfig, *, model: Path, split: str) -> Playable:
     tasks = count_tasks(config, split)
     _check_context(config, split, info, renderer)
     return Playable(renderer=renderer, model=info, tasks=tasks)
+
+
+def _check_program(name: str) -> None:
+    """Load the program, and let it say whether it can play here."""
+    check = getattr(load_program(name), "check", None)
+    if inspect.iscoroutinefunction(check):
+        asyncio.run(check())
 
 
 def count_tasks(config: TrainConfig, split: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,15 @@ def test_a_missing_program_says_how_to_install_it(renderer: TemplateRenderer) ->
     program = plain(words=("no-such-agent",), install="pip install no-such-agent")
     with pytest.raises(ConfigError, match="Install it: pip install no-such-agent"):
         play_with(program, RecordingSampler(renderer, []), renderer, env="Question")
+
+
+def test_a_run_with_a_missing_program_is_refused_before_it_starts(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hyperrl.wiring.preflight import check_run
+
+    monkeypatch.setenv("HYPERRL_CODEX", "/nowhere/codex")
+    config = make_run(env={"id": "hyperrl/GSM8K-v0", "kwargs": {}, "program": "codex"})
+    with pytest.raises(ConfigError, match="Install Codex: npm install"):
+        check_run(config)
+    assert not config.run.dir.exists()

@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 import socket
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,16 @@ def renderer(qwen3_dir: Path) -> TemplateRenderer:
 
 
 @pytest.fixture
-def codex(codex_binary: str) -> CodexProgram:
-    return CodexProgram(CodexSettings(binary=codex_binary, retries=0), CliSettings(timeout_s=60))
+def homes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Where the homes of one test are; its workspaces are in ``tmp_path``."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with tempfile.TemporaryDirectory(prefix="codex-homes-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def codex(codex_binary: str, homes: Path) -> CodexProgram:
+    return CodexProgram(CodexSettings(binary=codex_binary, retries=0), CliSettings(timeout_s=60, homes=homes))
 
 
 class Traced(CodexAdapter):
@@ -63,14 +73,13 @@ class Traced(CodexAdapter):
         return dataclasses.replace(launch, words=(*words, *launch.words))
 
 
-def left_behind() -> list[str]:
-    """Processes of Codex that were started with a home of ours, and such homes and workspaces."""
-    found = [str(path) for path in Path("/var/tmp").glob("hyperrl-home-*")]
-    found += [str(path) for path in Path("/tmp").glob("repair-*")]
+def left_behind(homes: Path, workspaces: Path) -> list[str]:
+    """Homes, workspaces, and processes that were started with one of the homes."""
+    found = [str(path) for path in (*homes.iterdir(), *workspaces.glob("repair-*"))]
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                if b"hyperrl-home-" in (entry / "environ").read_bytes():
+                if str(homes).encode() in (entry / "environ").read_bytes():
                     found.append((entry / "cmdline").read_bytes().decode())
             except OSError:
                 continue
@@ -99,7 +108,9 @@ def check_repaired(trajectory: Trajectory, sampler: RecordingSampler) -> None:
     assert ended == ()
 
 
-def test_codex_repairs_a_repository_token_exactly(codex: CodexProgram, renderer: TemplateRenderer) -> None:
+def test_codex_repairs_a_repository_token_exactly(
+    codex: CodexProgram, renderer: TemplateRenderer, homes: Path, tmp_path: Path
+) -> None:
     sampler = RecordingSampler(renderer, SCRIPT)
     started, cpu = time.perf_counter(), os.times()
     played = play_with(codex, sampler, renderer, size=2)
@@ -111,7 +122,7 @@ def test_codex_repairs_a_repository_token_exactly(codex: CodexProgram, renderer:
         f"codex: {(time.perf_counter() - started) / 2:.1f} s an episode of 5 turns,"
         f" CPU {ours / 2:.2f} s here and {theirs / 2:.2f} s in its processes"
     )
-    assert left_behind() == []
+    assert left_behind(homes, tmp_path) == []
 
 
 def test_codex_connects_to_nothing_but_the_gateway(
@@ -198,7 +209,7 @@ def test_a_vendor_that_fails_ends_codex_within_its_limit(
 
 
 def test_cancelled_and_killed_episodes_leave_nothing_behind(
-    codex: CodexProgram, renderer: TemplateRenderer
+    codex: CodexProgram, renderer: TemplateRenderer, homes: Path, tmp_path: Path
 ) -> None:
     background = call("exec_command", cmd="setsid sleep 300 & sleep 300", yield_time_ms=30_000)
 
@@ -220,7 +231,9 @@ def test_cancelled_and_killed_episodes_leave_nothing_behind(
                     work.cancel()
                 await asyncio.wait(works)
                 assert all(work.cancelled() for work in works)
-            killed = dataclasses.replace(settings, program=CliProgram(Suicidal(codex.adapter)))
+            killed = dataclasses.replace(
+                settings, program=CliProgram(Suicidal(codex.adapter), codex.settings)
+            )
             for _ in range(2):
                 works = [
                     asyncio.create_task(play_episode(plan, killed, envs=pool()))
@@ -238,7 +251,7 @@ def test_cancelled_and_killed_episodes_leave_nothing_behind(
             free.bind(("127.0.0.1", port))
 
     asyncio.run(main())
-    assert left_behind() == []
+    assert left_behind(homes, tmp_path) == []
 
 
 class Suicidal:
