@@ -23,9 +23,11 @@ UNSCORED = Failure(kind="reward_error", stage="reward", reason="boom", exclude=F
 
 
 def learnable(trajectory: Trajectory) -> bool:
-    """Whether every root has a token that can predict the first sampled one."""
+    """Whether every root has a token that can predict the first sampled one, and there are tokens."""
     roots = [turn for turn in trajectory.turns if turn.parent is None]
-    return all(len(turn.context_ids) > 0 for turn in roots)
+    own = [turn for turn in trajectory.turns if turn.use == "train"]
+    recorded = not own or any(turn.sampled or len(turn.action_ids) for turn in own)
+    return recorded and all(len(turn.context_ids) > 0 for turn in roots)
 
 
 def scored(trajectory: Trajectory, group_id: tuple[int, int], sample: int, score: float) -> Trajectory:
