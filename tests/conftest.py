@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,11 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A suite that was started in the background of a script ignores Ctrl-C, and so would every program that it
+# starts; some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CHATML_TEMPLATE = (
     "{%- for message in messages %}"
