@@ -51,7 +51,7 @@ $(INSTALLED): pyproject.toml
 test: venv
 	$(BIN)/python scripts/fetch_test_assets.py || test "$$HYPERRL_REQUIRE_ASSETS" != 1
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) scripts/check static
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: venv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) scripts/check
