@@ -39,6 +39,16 @@ SHAPES: Mapping[str, TinyShape] = {
     "calculator": {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "ffn": 128, "context": 1024}
 }
 """Sizes of the random models that are not the 0.66 million parameters of the others."""
+HABITS = {
+    "calculator": (
+        "env.kwargs.direct_share=0.5",
+        "sft.steps=30",
+        "sft.examples=960",
+        "sft.lr=2.0e-4",
+    )
+}
+"""What a warm start ends with: gold of which half does not call the calculator, so that the policy can
+choose."""
 TOOL_FLOOR = 0.02
 """The most that a model which learned to use its calculator may reach without it."""
 
@@ -69,17 +79,17 @@ class LearningRun:
     def pretrained(self) -> bool:
         return self.task.endswith("smollm2")
 
-    def config(self, root: Path) -> TrainConfig:
-        """Return the config; everything that the run writes lies under ``root``."""
+    def config(self, root: Path, *more: str) -> TrainConfig:
+        """Return the config, with ``more`` overrides; everything that the run writes lies under ``root``."""
         warm = "PRETRAINED" if self.pretrained else str(root / "warm" / f"{self.task}-{self.seed}" / "model")
         paths = [f"run.dir={root / self.name / 'run'}", f"model.path={warm}", "run.overwrite=true"]
         named = [f"run.name={self.name}", f"run.seed={self.seed}"]
-        return load_config(CONFIGS / f"{self.task}.yaml", [*paths, *named, *self.overrides])
+        return load_config(CONFIGS / f"{self.task}.yaml", [*paths, *named, *self.overrides, *more])
 
     def digest(self) -> str:
         """Return what a record is valid for: the resolved config, whichever commit and folder."""
         text = dump_config(self.config(Path("."))) + f"{FLOOR} {FURTHER_STEPS} {FURTHER_LR} {TOOL_FLOOR}"
-        text += json.dumps(SHAPES.get(self.task))
+        text += json.dumps([SHAPES.get(self.task), HABITS.get(self.task)])
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -134,7 +144,8 @@ def execute(run: LearningRun, root: Path) -> dict[str, Any]:
         config = _with_model(config, fetch_pretrained_model(PRETRAINED, cache=None))
         warm: dict[str, Any] = {"steps": 0}
     else:
-        warm = warm_up(config, SHAPES.get(run.task, {}))
+        habit = run.config(root, *HABITS[run.task]) if run.task in HABITS else None
+        warm = warm_up(config, SHAPES.get(run.task, {}), habit)
     unmet: list[str] = []
     try:
         run_training(config, Silent())
@@ -159,10 +170,11 @@ def execute(run: LearningRun, root: Path) -> dict[str, Any]:
     return record
 
 
-def warm_up(config: TrainConfig, shape: TinyShape) -> dict[str, Any]:
+def warm_up(config: TrainConfig, shape: TinyShape, habit: TrainConfig | None = None) -> dict[str, Any]:
     """Make ``model.path``: random weights, then gold answers until :data:`FLOOR` is reached.
 
-    Runs with the same task and seed share it; the first one makes it.
+    Then come the gold answers of ``habit``, where there is one. Runs with the same task and seed share the
+    result; the first one makes it.
     """
     folder = config.model.path.parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -170,6 +182,8 @@ def warm_up(config: TrainConfig, shape: TinyShape) -> dict[str, Any]:
     made_from = {"env": config.env.model_dump(mode="json"), "sft": config.sft.model_dump(mode="json")}
     made_from["sft"].pop("start")
     made_from["rounds"] = [dict(shape), FLOOR, FURTHER_STEPS, FURTHER_LR]
+    if habit is not None:
+        made_from["habit"] = [habit.env.model_dump(mode="json"), habit.sft.model_dump(mode="json")]
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with contextlib.suppress(OSError, ValueError):
@@ -177,27 +191,35 @@ def warm_up(config: TrainConfig, shape: TinyShape) -> dict[str, Any]:
             if known.pop("made_from") == made_from:
                 return dict(known)
         done = _warm_up(config, make_tiny_model(folder / "random", seed=config.run.seed, **shape))
+        if habit is not None:
+            done = _learn_gold(habit, config.model.path, done["steps"])
         write_atomic(note, json.dumps({**done, "made_from": made_from}) + "\n")
         return done
 
 
 def _warm_up(config: TrainConfig, start: Path) -> dict[str, Any]:
-    steps, lr, taken, success = config.sft.steps, config.sft.lr, 0, 0.0
-    for round_ in range(MOST_ROUNDS):
-        # a seed of its own for each round: other gold answers, and no more than it will look at
-        examples = min(config.sft.examples, steps * config.sft.batch_size)
-        changed = {"start": start, "steps": steps, "lr": lr, "examples": examples}
-        settings = config.sft.model_copy(update=changed)
-        seed = config.run.model_copy(update={"seed": config.run.seed + 1000 * round_})
-        run_warm_start(config.model_copy(update={"sft": settings, "run": seed}), Silent())
-        taken, start = taken + steps, config.model.path
-        steps, lr = FURTHER_STEPS, FURTHER_LR * config.sft.lr
-        on_training_tasks = config.evaluation.model_copy(update={"split": config.env.train_split})
-        found = evaluate_model(config.model_copy(update={"evaluation": on_training_tasks}), Silent())
-        success = found.sampled.success.mean
-        if success >= FLOOR:
+    done = _learn_gold(config, start, 0)
+    for round_ in range(1, MOST_ROUNDS):
+        if done["success"] >= FLOOR:
             break
-    return {"steps": taken, "success": success}
+        # a seed of its own for each round: other gold answers, and no more than it will look at
+        examples = min(config.sft.examples, FURTHER_STEPS * config.sft.batch_size)
+        changed = {"steps": FURTHER_STEPS, "lr": FURTHER_LR * config.sft.lr, "examples": examples}
+        again = {
+            "sft": config.sft.model_copy(update=changed),
+            "run": config.run.model_copy(update={"seed": config.run.seed + 1000 * round_}),
+        }
+        done = _learn_gold(config.model_copy(update=again), config.model.path, done["steps"])
+    return done
+
+
+def _learn_gold(config: TrainConfig, start: Path, taken: int) -> dict[str, Any]:
+    """Make one warm start; return all steps so far, and the sampled success on training tasks."""
+    sft = config.sft.model_copy(update={"start": start})
+    run_warm_start(config.model_copy(update={"sft": sft}), Silent())
+    on_training_tasks = config.evaluation.model_copy(update={"split": config.env.train_split})
+    found = evaluate_model(config.model_copy(update={"evaluation": on_training_tasks}), Silent())
+    return {"steps": taken + sft.steps, "success": found.sampled.success.mean}
 
 
 def _without_tool(config: TrainConfig) -> tuple[dict[str, Any], list[str]]:

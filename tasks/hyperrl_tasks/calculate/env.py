@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -35,6 +36,8 @@ class Calculate(TextEnv):
         terms: how many numbers, 2 to 6.
         operators: the operators that may stand between them, of ``+-*``.
         calculator: ``none``, ``works`` or ``off``: offered as ever, but every call is answered with an error.
+        direct_share: share of the tasks whose gold answers without the calculator. A warm start on such gold
+            leaves the choice to the policy.
         extract: where the answer stands: ``whole``, the text is the number and nothing else, or
             ``last_number``, the last number that is written.
         taskset_seed: names the collection of tasks; another seed gives other tasks of the same splits.
@@ -46,13 +49,14 @@ class Calculate(TextEnv):
 
     version = "1"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is an option by keyword
         self,
         *,
         digits: int = 3,
         terms: int = 2,
         operators: str = "+-*",
         calculator: CalculatorMode = "works",
+        direct_share: float = 0.0,
         extract: AnswerPlace = "whole",
         taskset_seed: int = 0,
         **kwargs: Any,
@@ -61,11 +65,14 @@ class Calculate(TextEnv):
         _check(digits, terms, operators)
         _check_name("calculator", calculator, get_args(CalculatorMode))
         _check_name("extract", extract, get_args(AnswerPlace))
+        if not 0 <= direct_share <= 1:
+            raise ConfigError(f"direct_share must be from 0 to 1, got {direct_share}")
         if taskset_seed < 0:
             raise ConfigError(f"taskset_seed must be at least 0, got {taskset_seed}")
         self.digits, self.terms, self.operators = digits, terms, operators
         self.calculator_mode = calculator
         self.extract = extract
+        self.direct_share = direct_share
         self.taskset_seed = taskset_seed
         if calculator == "none":
             self.system_prompt = "Answer with the number only."
@@ -110,8 +117,9 @@ class Calculate(TextEnv):
         return grade_answer(answer, task["gold"], style=self.extract).score
 
     def gold(self, task: Task) -> str | list[str]:
-        """Return the value; where a calculator is offered, after a call of it."""
-        if self.calculator_mode == "none":
+        """Return the value; where a calculator is offered, mostly after a call of it."""
+        direct = zlib.crc32(f"direct {task['expression']}".encode()) < self.direct_share * 2**32
+        if direct or self.calculator_mode == "none":
             return str(task["gold"])
         call = {"name": "calculator", "arguments": {"expression": task["expression"]}}
         return [f"<tool_call>\n{json.dumps(call)}\n</tool_call>", str(task["gold"])]

@@ -56,6 +56,14 @@ def test_the_calculator_works_is_off_or_is_not_there() -> None:
     assert without.step(call("693*166"))[1] == 0
 
 
+@pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
+def test_some_gold_answers_directly(share) -> None:
+    env = make_env(ENV, direct_share=share)
+    golds = [env.gold(env.taskset[index]) for index in range(1000)]
+    assert sum(isinstance(gold, str) for gold in golds) / 1000 == pytest.approx(share, abs=0.05)
+    assert check_env_contract(ENV, direct_share=share).failures == ()
+
+
 @pytest.mark.parametrize(
     ("answer", "whole", "last"),
     [
@@ -83,6 +91,7 @@ def test_what_counts_as_an_answer(answer, whole, last) -> None:
         ({"operators": "+/"}, r"operators must be some of \+-\*, got '\+/'"),
         ({"calculator": "work"}, "Did you mean 'works'"),
         ({"extract": "last"}, "extract must be one of whole, last_number"),
+        ({"direct_share": 1.5}, "direct_share must be from 0 to 1"),
         ({"taskset_seed": -1}, "taskset_seed"),
     ],
 )
