@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hyperrl.sampling import SamplingParams
 from hyperrl.train.config import TrainConfig
 from hyperrl.train.evaluation import Evaluation
 from hyperrl.train.figures import EvalFigures, compute_figures
 from hyperrl.trajectory import Trajectory
-from hyperrl.wiring.player import Player
 from hyperrl.wiring.task_order import derive_seed, pick_held_out
+
+if TYPE_CHECKING:
+    from hyperrl.wiring.player import Player
 
 __all__ = ["HeldOut", "KeepPlayed", "evaluation_params"]
 

@@ -66,7 +66,7 @@ def test_an_environment_exposes_its_baseline_by_convention() -> None:
     report = evaluate("baseline", env="hyperrl/Countdown-v0", samples=4, ks=(1, 4))
     assert report.figures.pass_at[4].mean >= report.figures.pass_at[1].mean > 0
     with pytest.raises(ConfigError, match="comes with no scripted player: define 'def baseline"):
-        find_baseline(make_env("hyperrl/SortDigits-v0"))
+        find_baseline(make_env("graded_env:hyperrl-tests/Graded-v0"))
 
 
 def test_an_episode_is_the_same_whenever_it_is_played(tmp_path: Path) -> None:

@@ -105,8 +105,9 @@ def test_the_pause_that_a_server_asks_for_is_made():
         assert time.monotonic() - started >= 0.4
 
 
-@pytest.mark.parametrize("value", ["3600", formatdate(time.time() + 3600, usegmt=True), "inf"])
+@pytest.mark.parametrize("value", ["3600", "in an hour", "inf"])
 def test_a_pause_that_is_too_long_is_not_made(value):
+    value = formatdate(time.time() + 3600, usegmt=True) if value == "in an hour" else value
     with ScriptedServer(script=[(429, "come back later", {"Retry-After": value})]) as server:
         error = failure_of(server)
         assert error.retry_after_s > 3500

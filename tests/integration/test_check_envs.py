@@ -8,7 +8,7 @@ from pathlib import Path
 from hyperrl.envs import env_ids, make_env
 from hyperrl.envs.baseline import find_baseline
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "check_envs.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "check_envs.py"
 
 
 def test_every_environment_has_a_scripted_player_that_can_be_made_worse():
