@@ -8,7 +8,7 @@ from typing import Any
 
 from hyperrl.envs.checker import Check, CheckReport, SkippedError, check_env_contract, look
 from hyperrl.envs.registration import make_env
-from hyperrl.errors import HyperrlError, MissingExtraError
+from hyperrl.errors import MissingExtraError
 
 __all__ = ["check_environment", "check_environments"]
 
@@ -40,8 +40,6 @@ def _check_or_explain(env_id: str) -> CheckReport:
         return check_environment(env_id)
     except MissingExtraError as error:
         check = Check(name="can be made", status="skip", detail=str(error))
-    except HyperrlError as error:
-        check = Check(name="can be made", status="fail", detail=f"{type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001  # a stranger's constructor must not end the check of others
         check = Check(name="can be made", status="fail", detail=f"{type(error).__name__}: {error}")
     return CheckReport(env_id=env_id, checks=(check,))
