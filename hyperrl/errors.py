@@ -174,8 +174,8 @@ class NonFiniteError(HyperrlError):
     """Too many updates in a row were left out because loss or gradient were not finite.
 
     Attributes:
-        evidence: plain data about each of them: loss, gradient norm, weights and episodes at fault. A run
-            keeps it as ``nonfinite.json``.
+        evidence: plain data about each of them: loss, gradient norm, weights and episodes (or conversations)
+            at fault. A run keeps it as ``nonfinite.json``, supervised learning beside its model's folder.
     """
 
     def __init__(self, message: str, *, evidence: tuple[dict[str, Any], ...] = ()) -> None:

@@ -162,7 +162,8 @@ class AlgorithmConfig(Section):
     """Episodes of a microbatch in rows with padding, or side by side without it; ``auto`` pads on the CPU and
     packs elsewhere."""
     skip_limit: Count = 10
-    """Updates in a row that may be left out because loss or gradient were not finite; then the run stops."""
+    """Updates in a row that may be left out because loss or gradient were not finite; then the run stops. It
+    holds for supervised learning, too."""
 
     @model_validator(mode="before")
     @classmethod

@@ -358,7 +358,9 @@ class Learner:
         if report.get("critic/updates_applied"):
             self._skips["critic"].applied()
         elif report.get("critic/updates_skipped"):
-            culprits = find_culprits(minibatch, lambda micro: critic.probe(minibatch, values, micro))
+            culprits = find_culprits(
+                minibatch.microbatches, minibatch.tokens, lambda micro: critic.probe(minibatch, values, micro)
+            )
             skipped = place.skipped("critic", report["critic/vf_loss"], report["critic/grad_norm"], culprits)
             self._skips["critic"].skipped(skipped)
         return report
@@ -375,7 +377,8 @@ class Learner:
             return norm
 
         weights = unsound_weights(self.model)
-        culprits = () if weights else find_culprits(update.minibatch, probe)
+        minibatch = update.minibatch
+        culprits = () if weights else find_culprits(minibatch.microbatches, minibatch.tokens, probe)
         skipped = place.skipped("policy", loss, grad_norm, culprits)
         self._skips["policy"].skipped(replace(skipped, weights=weights))
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from hyperrl.errors import DataError
-from hyperrl.train.batching import Segment, make_loss_tokens, make_microbatches, make_segments
-from hyperrl.train.config import OptimizerConfig, SftConfig
+from hyperrl.train.batching import (
+    LossTokens,
+    Microbatch,
+    Segment,
+    make_loss_tokens,
+    make_microbatches,
+    make_segments,
+)
+from hyperrl.train.config import AlgorithmConfig, OptimizerConfig, SftConfig
 from hyperrl.train.losses import token_weights
-from hyperrl.train.optimization import Optimizer
+from hyperrl.train.nonfinite import SkippedStep, SkipWatch, find_culprits, unsound_weights
+from hyperrl.train.optimization import GradientStep, Optimizer
 from hyperrl.train.scoring import compute_logprobs
 from hyperrl.trajectory import Trajectory
 
@@ -23,7 +33,21 @@ __all__ = ["FINAL_LR_FRACTION", "count_steps", "run_sft"]
 FINAL_LR_FRACTION = 0.1
 """The learning rate falls to this share along a cosine."""
 
+ADVICE = (
+    "Look at these conversations; a smaller sft.lr or model.dtype float32 often helps; algorithm.skip_limit"
+    " sets how many may be left out"
+)
+"""What somebody whose steps are left out may do."""
+
 _Conversation = list[Segment]
+
+
+class _Lesson(NamedTuple):
+    """What one optimizer step learns from: N loss tokens, the weights of their losses, and microbatches."""
+
+    tokens: LossTokens
+    weights: NDArray[np.float64]
+    microbatches: tuple[Microbatch, ...]
 
 
 def run_sft(
@@ -32,20 +56,22 @@ def run_sft(
     config: SftConfig,
     *,
     seed: int = 0,
-    microbatch_tokens: int = 16384,
+    algorithm: AlgorithmConfig = AlgorithmConfig(),  # noqa: B008  # immutable
     on_step: Callable[[int, dict[str, float]], None] | None = None,
 ) -> dict[str, float]:
     """Train a model to give the action tokens that our sampler did not draw (gold answers).
 
     Every step takes ``batch_size`` conversations without replacement (those that are left, at the end of
-    an epoch), in an order that only the seed decides, and gives every action token the same weight.
+    an epoch), in an order that only the seed decides, and gives every action token the same weight. A step
+    whose loss or gradient is not finite is left out: weights, moments and the learning rate's schedule stay.
 
     Args:
         model: a causal language model; changed in place, and left in evaluation mode.
         trajectories: conversations with gold ``train`` turns; a share of ``validation`` is held out.
         config: epochs or steps, batch size and learning rate.
         seed: seed of the order.
-        microbatch_tokens: padded tokens of one forward and backward pass.
+        algorithm: gives ``microbatch_tokens``, the padded tokens of one forward and backward pass, and
+            ``skip_limit``: as many steps in a row that are left out end learning.
         on_step: called after each step with the number of finished steps and its metrics; first with 0 and
             the held-out loss, if there is one.
 
@@ -55,8 +81,9 @@ def run_sft(
 
     Raises:
         DataError: there is no gold action token, or nothing is left of the held-out conversations.
+        NonFiniteError: too many steps in a row were left out; says which conversations caused it.
     """
-    found = [made for t in trajectories if (made := make_segments(t, learn="gold"))]
+    found = [made for i, t in enumerate(trajectories) if (made := make_segments(t, i, learn="gold"))]
     if not found:
         raise DataError(
             f"none of the {len(trajectories)} conversations has a gold action token to learn from; a gold"
@@ -65,19 +92,26 @@ def run_sft(
     conversations, held_out = _split(found, config.validation, seed)
     model.eval()
     tell = on_step or (lambda _step, _metrics: None)
+    microbatch_tokens = algorithm.microbatch_tokens
     metrics = _validate(model, held_out, microbatch_tokens)
     if metrics:
         tell(0, metrics)
     optimizer = Optimizer(model, OptimizerConfig(lr=config.lr, clip_norm=config.clip_norm))
+    watch = SkipWatch(algorithm.skip_limit, advice=ADVICE)
     steps = count_steps(len(found), config)
     for finished, (epoch, chosen) in enumerate(_draw(len(conversations), steps, config.batch_size, seed), 1):
-        segments = [segment for i in chosen for segment in conversations[i]]
-        lr = config.lr * _cosine((finished - 1) / steps)
-        metrics = _step(model, optimizer, segments, lr=lr, microbatch_tokens=microbatch_tokens)
-        metrics["sft/epoch"] = float(epoch)
+        lesson = _make_lesson([segment for i in chosen for segment in conversations[i]], microbatch_tokens)
+        lr = config.lr * _cosine(optimizer.applied_steps / steps)
+        loss, result = _step(model, optimizer, lesson, lr=lr)
+        metrics = _describe(lesson, loss, result) | {"sft/epoch": float(epoch)}
         if finished == steps or (config.validation_every and finished % config.validation_every == 0):
             metrics |= _validate(model, held_out, microbatch_tokens)
         tell(finished, metrics)
+        if result.applied:
+            watch.applied()
+        else:
+            skipped = SkippedStep(step=finished, loss=loss, grad_norm=result.grad_norm)
+            watch.skipped(_explain(skipped, model, optimizer, lesson, trajectories))
     return metrics
 
 
@@ -143,23 +177,62 @@ def _cosine(progress: float) -> float:
     return FINAL_LR_FRACTION + (1 - FINAL_LR_FRACTION) * (1 + math.cos(math.pi * progress)) / 2
 
 
-def _step(
-    model: nn.Module, optimizer: Optimizer, segments: Sequence[Segment], *, lr: float, microbatch_tokens: int
-) -> dict[str, float]:
+def _make_lesson(segments: Sequence[Segment], microbatch_tokens: int) -> _Lesson:
     tokens = make_loss_tokens(segments)
     weights = token_weights(tokens.segment, "token_mean")
-    losses = []
-    for micro in make_microbatches(segments, tokens, microbatch_tokens):
-        logprobs = compute_logprobs(model, micro)
-        loss = -(torch.from_numpy(weights[micro.tokens]).to(logprobs) * logprobs).sum()
-        torch.autograd.backward(loss)
-        losses.append(loss.detach())
+    return _Lesson(tokens, weights, make_microbatches(segments, tokens, microbatch_tokens))
+
+
+def _step(
+    model: nn.Module, optimizer: Optimizer, lesson: _Lesson, *, lr: float
+) -> tuple[float, GradientStep]:
+    losses = [_backward(model, lesson, micro) for micro in lesson.microbatches]
     total = float(torch.stack(losses).sum())
-    result = optimizer.step(total, lr=lr)
+    return total, optimizer.step(total, lr=lr)
+
+
+def _backward(model: nn.Module, lesson: _Lesson, micro: Microbatch) -> Tensor:
+    """Add the gradient of a microbatch to the parameters, and return its share of the loss."""
+    logprobs = compute_logprobs(model, micro)
+    loss = -(torch.from_numpy(lesson.weights[micro.tokens]).to(logprobs) * logprobs).sum()
+    torch.autograd.backward(loss)
+    return loss.detach()
+
+
+def _describe(lesson: _Lesson, loss: float, made: GradientStep) -> dict[str, float]:
     return {
-        "sft/loss": total,
-        "sft/grad_norm": result.grad_norm,
-        "sft/lr": result.lr,
-        "sft/tokens": float(len(tokens)),
-        "sft/skipped": float(not result.applied),
+        "sft/loss": loss,
+        "sft/grad_norm": made.grad_norm,
+        "sft/lr": made.lr,
+        "sft/tokens": float(len(lesson.tokens)),
+        "sft/skipped": float(not made.applied),
     }
+
+
+def _explain(
+    skipped: SkippedStep,
+    model: nn.Module,
+    optimizer: Optimizer,
+    lesson: _Lesson,
+    trajectories: Sequence[Trajectory],
+) -> SkippedStep:
+    """Find out which weights or conversations made a step's loss or gradient not finite."""
+
+    def probe(row: Microbatch) -> float:
+        loss = _backward(model, lesson, row)
+        norm = float(optimizer.gradient_norm()) if bool(loss.isfinite()) else math.nan
+        optimizer.clear()
+        return norm
+
+    if weights := unsound_weights(model):
+        return replace(skipped, weights=weights)
+    culprits = find_culprits(lesson.microbatches, lesson.tokens, probe)
+    return replace(skipped, conversations=tuple(_name(trajectories[i]) for i in culprits))
+
+
+def _name(trajectory: Trajectory) -> str:
+    """Name a conversation: file and row, or the task and which of its episodes."""
+    if trajectory.env_id == "messages":
+        return trajectory.task_id
+    group, sample = trajectory.group_id, trajectory.sample_index
+    return f"task {trajectory.task_id} of {trajectory.env_id} (group {group}, sample {sample})"

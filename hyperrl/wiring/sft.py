@@ -37,6 +37,7 @@ def run_warm_start(config: TrainConfig, display: Display) -> Path:
     Raises:
         ConfigError, DataError, ModelError, RunDirectoryError: before anything starts.
         RolloutError: the gold of a task does not score.
+        NonFiniteError: ``algorithm.skip_limit`` steps in a row had a loss or gradient that was not finite.
     """
     refuse_existing(config.model.path, overwrite=config.run.overwrite, how="--set run.overwrite=true")
     set_threads(config.model.threads)
@@ -47,14 +48,15 @@ def run_warm_start(config: TrainConfig, display: Display) -> Path:
     config.model.path.parent.mkdir(parents=True, exist_ok=True)
     with SftRecord(config.model.path, display) as record:
         display.start("supervised learning", count_steps(len(lessons.trajectories), config.sft))
-        run_sft(
-            model,
-            lessons.trajectories,
-            config.sft,
-            seed=config.run.seed,
-            microbatch_tokens=config.algorithm.microbatch_tokens,
-            on_step=record.on_step,
-        )
+        with record.evidence_kept():
+            run_sft(
+                model,
+                lessons.trajectories,
+                config.sft,
+                seed=config.run.seed,
+                algorithm=config.algorithm,
+                on_step=record.on_step,
+            )
         display.stop()
         path = save_model(model, config.model.path, tokenizer_from=config.sft.start)
         record.finish(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from hyperrl.errors import NonFiniteError
 from hyperrl.train.trackers import JsonlTracker, MetricsLogger
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.run_directory import write_atomic
 
-__all__ = ["SFT_METRICS", "SFT_SUMMARY", "SftRecord"]
+__all__ = ["SFT_EVIDENCE", "SFT_METRICS", "SFT_SUMMARY", "SftRecord"]
+
+SFT_EVIDENCE = "sft-nonfinite.json"
+"""Steps that were not finite and have ended learning, one object each, beside the new model's folder."""
 
 SFT_METRICS = "sft-metrics.jsonl"
 """One JSON object a step, in the folder of the new model."""
@@ -37,12 +42,14 @@ class SftRecord:
         self._model_dir = model_dir
         self._display = display
         self._path = model_dir.with_name(f"{model_dir.name}.{SFT_METRICS}")
-        self._path.unlink(missing_ok=True)
+        self._evidence = model_dir.with_name(f"{model_dir.name}.{SFT_EVIDENCE}")
+        for path in (self._path, self._evidence):
+            path.unlink(missing_ok=True)
         self._logger = MetricsLogger([JsonlTracker(self._path)])
         self._last: dict[str, float] = {}
         self._validated: list[float] = []
         self._tokens = 0.0
-        self._steps = 0
+        self._steps = self._skipped = 0
 
     def __enter__(self) -> Self:
         return self
@@ -58,11 +65,25 @@ class SftRecord:
         self._last |= metrics
         self._steps = finished
         self._tokens += metrics.get("sft/tokens", 0.0)
+        self._skipped += int(metrics.get("sft/skipped", 0.0))
         if (held_out := metrics.get("sft/validation_loss")) is not None:
             self._validated.append(held_out)
             self._display.note(f"step {finished}: held-out loss {held_out:.4f}")
         if finished:
             self._display.advance(1, f"loss {metrics['sft/loss']:.3f}, lr {metrics['sft/lr']:.2g}")
+
+    @contextmanager
+    def evidence_kept(self) -> Iterator[None]:
+        """Write down what steps that were not finite were made of, and let the error say where."""
+        try:
+            yield
+        except NonFiniteError as error:
+            text = json.dumps(list(error.evidence), indent=2, allow_nan=False)
+            write_atomic(self._evidence, text + "\n")
+            raise NonFiniteError(
+                f"{error}. Evidence: {self._evidence}; metrics of every step: {self._path}",
+                evidence=error.evidence,
+            ) from error
 
     def finish(self, source: Mapping[str, Any]) -> None:
         """Move the metrics into the model's folder and write the summary beside them.
@@ -76,6 +97,7 @@ class SftRecord:
         summary = {
             **source,
             "steps": self._steps,
+            "skipped": self._skipped,
             "action_tokens": int(self._tokens),
             "loss": loss if math.isfinite(loss) else None,
             "validation_loss_before": self._validated[0] if self._validated else None,

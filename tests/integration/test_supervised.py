@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hyperrl.errors import DataError, RunDirectoryError
+from hyperrl.errors import DataError, NonFiniteError, RunDirectoryError
 from hyperrl.train.models import load_model_info
 from hyperrl.wiring.display import Silent
 from hyperrl.wiring.lessons import read_lessons
@@ -116,3 +116,27 @@ def test_nothing_left_to_learn_from_is_refused(
     config = make_sft(make_run, tiny_model, tmp_path, data=str(chats), validation=0.99)
     with pytest.raises(DataError, match="holds out 40 of 40"):
         run_warm_start(config, Silent())
+
+
+def test_learning_that_is_never_finite_ends_with_evidence_and_without_a_model(
+    make_run, tiny_model: Path, tmp_path: Path, chats: Path
+) -> None:
+    # a rate without measure: the first update throws the weights so far that no loss is finite any more
+    broken = {"data": str(chats), "steps": 50, "batch_size": 4, "lr": 1e25, "clip_norm": 1e30}
+    config = make_sft(make_run, tiny_model, tmp_path, **broken)
+    config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"skip_limit": 3})})
+    with pytest.raises(NonFiniteError, match=r"3 updates in a row .*taught\.sft-nonfinite\.json"):
+        run_warm_start(config, Silent())
+    evidence = json.loads((tmp_path / "taught.sft-nonfinite.json").read_text(encoding="utf-8"))
+    steps = [one["step"] for one in evidence]
+    assert steps == [steps[0], steps[0] + 1, steps[0] + 2]
+    rows = {f"chats.jsonl, row {i}" for i in range(1, 41)}
+    assert all(one["conversations"] and set(one["conversations"]) <= rows for one in evidence)
+    lines = (tmp_path / "taught.sft-metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["sft/skipped"] for line in lines[-3:]] == [1, 1, 1]
+    assert not (tmp_path / "taught").exists()
+    # the next attempt leaves nothing of this one
+    run_warm_start(make_sft(make_run, tiny_model, tmp_path, data=str(chats), steps=1), Silent())
+    assert not list(tmp_path.glob("taught.sft-*"))
+    summary = json.loads((tmp_path / "taught" / "sft-summary.json").read_text(encoding="utf-8"))
+    assert summary["skipped"] == 0

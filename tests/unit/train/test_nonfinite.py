@@ -57,7 +57,7 @@ def test_an_overflow_that_nobody_causes_alone_names_the_largest():
         episode = int(minibatch.tokens.trajectory[row.tokens[0]])
         return norms.setdefault(episode, 1e38 if episode == 3 else 1.0)
 
-    assert find_culprits(minibatch, probe) == (3,)
+    assert find_culprits(minibatch.microbatches, minibatch.tokens, probe) == (3,)
     assert sorted(norms) == np.unique(minibatch.tokens.trajectory).tolist()
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import pytest
 import torch
 from training_cases import policy_logprobs, tiny_model, trajectory, turn
 
-from hyperrl.errors import DataError
-from hyperrl.train.config import SftConfig
+from hyperrl.errors import DataError, NonFiniteError
+from hyperrl.train.config import AlgorithmConfig, SftConfig
 from hyperrl.train.metrics import find_metric
 from hyperrl.train.sft import run_sft
 
@@ -23,14 +24,17 @@ def gold(count=6):
 
 
 def run(model, conversations, **fields):
-    seed, tokens = fields.pop("seed", 0), fields.pop("microbatch_tokens", 16384)
+    seed = fields.pop("seed", 0)
+    algorithm = AlgorithmConfig.model_validate(
+        {name: fields.pop(name) for name in ("microbatch_tokens", "skip_limit") if name in fields}
+    )
     seen = []
     metrics = run_sft(
         model,
         conversations,
         SftConfig.model_validate(fields),
         seed=seed,
-        microbatch_tokens=tokens,
+        algorithm=algorithm,
         on_step=lambda index, metrics: seen.append((index, metrics)),
     )
     assert seen[-1][1] == metrics
@@ -142,3 +146,71 @@ def test_every_metric_has_a_row():
 def test_nothing_to_learn_from_is_refused(conversations):
     with pytest.raises(DataError, match="none of the"):
         run_sft(tiny_model(), conversations, SftConfig())
+
+
+BAD = 4
+"""The conversation of ``gold`` that a model made by ``impossible`` cannot say."""
+
+
+def impossible(seed=0):
+    """A model that gives the first answer token of one conversation the probability 0."""
+    model = tiny_model(seed=seed)
+    model.lm_head.register_forward_hook(
+        lambda module, args, logits: logits.index_fill(-1, torch.tensor([BAD + 1]), -torch.inf)
+    )
+    return model
+
+
+@pytest.mark.parametrize("budget", [1, 16384])
+def test_a_step_that_is_not_finite_is_left_out_named_and_the_schedule_waits(caplog, budget):
+    conversations = gold()
+    with caplog.at_level(logging.WARNING):
+        metrics = run(impossible(), conversations, steps=12, batch_size=3, lr=1e-3, microbatch_tokens=budget)
+    skipped = [int(m["sft/skipped"]) for m in metrics]
+    assert sum(skipped) == 6
+    assert [math.isfinite(m["sft/loss"]) for m in metrics] == [not one for one in skipped]
+    # every rate that is given to an update comes once, in the order of the schedule
+    applied = [m["sft/lr"] for m in metrics if not m["sft/skipped"]]
+    whole = [m["sft/lr"] for m in run(tiny_model(), conversations, steps=12, batch_size=3, lr=1e-3)]
+    assert applied == whole[:6]
+    named = f"caused by task task-0 of test/Env-v0 (group (0, 0), sample {BAD})"
+    assert len(caplog.records) == 6
+    assert all(record.getMessage().endswith(named) for record in caplog.records)
+
+
+def test_steps_that_are_left_out_change_no_weight():
+    model = impossible()
+    before = [p.clone() for p in model.parameters()]
+    run(model, [gold()[BAD]], steps=3, batch_size=1, lr=1.0)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_too_many_steps_in_a_row_end_learning_with_evidence():
+    steps = []
+    with pytest.raises(
+        NonFiniteError, match=r"3 updates in a row .* step 3 .* sample 4\). .*sft\.lr"
+    ) as caught:
+        run_sft(
+            impossible(),
+            [gold()[BAD]],
+            SftConfig(steps=9, batch_size=1),
+            algorithm=AlgorithmConfig(skip_limit=3),
+            on_step=lambda index, metrics: steps.append(metrics["sft/skipped"]),
+        )
+    assert steps == [1, 1, 1]
+    assert [(one["step"], one["loss"]) for one in caught.value.evidence] == [
+        (1, "inf"),
+        (2, "inf"),
+        (3, "inf"),
+    ]
+    # an update in between ends the row: of three steps an epoch one is left out, so at most two in a row
+    assert len(run(impossible(), gold(), steps=30, batch_size=2, skip_limit=3)) == 30
+
+
+def test_weights_that_are_not_finite_are_named_instead_of_conversations():
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[0, 0] = math.nan
+    with pytest.raises(NonFiniteError, match=r"not finite: model\.layers\.0\.mlp\.up_proj\.weight"):
+        run(model, gold(), steps=4, skip_limit=1)
