@@ -4,7 +4,7 @@
 # make check-envs    every environment's check, graders on known cases, cost of a turn; ends with one JSON line
 # make check-oracles compare the mathematics with verl's and TRL's, and updates with themselves; ends with figures
 # make check-learning train every algorithm, demand a gain of each run, make the page of results (45 minutes)
-# make check-programs install Codex and DeepSeek Harness below .cache, play real episodes with them; ends with figures
+# make check-programs play real episodes with Codex and DeepSeek Harness, kill and cancel them; ends with figures
 # make real          train a real model on real data
 # make venv          only make .venv
 # make clean         remove what was built; runs/ stays
@@ -20,10 +20,6 @@ TORCH ?= torch==2.13.0
 # Functions that tests compare with. Without their dependencies: verl pins other releases of transformers.
 ORACLES := verl==0.9.1 trl==1.16.0
 ORACLE_TESTS := tests/oracles $(addprefix tests/unit/train/test_update_,invariances.py reference.py)
-
-# The agent programs that are played with; docs/programs/ speaks of these versions.
-CODEX := @openai/codex@0.171.0
-DSH := deepseek-harness-runtime-bin==0.2.1rc2
 
 # Two workers with one thread each: on small machines threads only get in each other's way.
 WORKERS ?= 2
@@ -50,6 +46,7 @@ $(INSTALLED): pyproject.toml
 
 test: venv
 	$(BIN)/python scripts/fetch_test_assets.py || test "$$HYPERRL_REQUIRE_ASSETS" != 1
+	$(BIN)/python scripts/fetch_programs.py || test "$$HYPERRL_REQUIRE_PROGRAMS" != 1
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) scripts/check static
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 
@@ -67,9 +64,8 @@ check-learning: venv
 	$(BIN)/python benchmarks/check_learning.py $(ARGS)
 
 check-programs: venv
-	npm install --silent --no-audit --no-fund --prefix .cache/programs $(CODEX)
-	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target .cache/programs/python $(DSH)
-	HYPERRL_REQUIRE_PROGRAMS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rP tests/programs $(ARGS)
+	$(BIN)/python scripts/fetch_programs.py
+	$(BIN)/python benchmarks/check_programs.py $(ARGS)
 
 # A random model, a short supervised warm start, then GRPO. `make quickstart SEED=1` draws everything anew.
 quickstart: venv
