@@ -3,7 +3,7 @@
 # make check         format, lint, types, import contracts, fast tests
 # make check-envs    every environment's check, graders on known cases, cost of a turn; ends with one JSON line
 # make check-oracles compare the mathematics with verl's and TRL's, and updates with themselves; ends with figures
-# make check-learning train every algorithm, demand a gain of each run, make the page of results (45 minutes)
+# make check-learning train with six algorithms, demand a gain of each run, make the page of results (45 minutes)
 # make check-programs play real episodes with Codex and DeepSeek Harness, kill and cancel them; ends with figures
 # make real          train a real model on real data
 # make venv          only make .venv

@@ -22,7 +22,10 @@ TEXTS = {
         "`hyperrl/SortDigits-v0`, a Qwen3 of 0.66 million parameters from random weights, warmed up on gold\n"
         "answers."
     ),
-    "reverse5": "`hyperrl/ReverseText-v0` with capitals, the same model.",
+    "reverse5": (
+        "`hyperrl/ReverseText-v0` with capitals, the same model. Its most likely answer (greedy) is right\n"
+        "from the start, its samples seldom are: what is learned here is to be sure."
+    ),
     "calculator": (
         "`hyperrl/Calculate-v0`, products of two numbers of three digits, a Qwen3 of 0.11 million\n"
         "parameters, warmed up on gold calls and answers. It calls the calculator in its first turn and\n"
