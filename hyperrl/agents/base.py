@@ -30,6 +30,7 @@ PROGRAMS = {
     "turn_loop": "hyperrl.agents.turn_loop:TurnLoop",
     "codex": "hyperrl.harness.adapters.codex:CodexProgram",
     "deepseek": "hyperrl.harness.adapters.deepseek:DeepSeekProgram",
+    "deepseek_shared": "hyperrl.harness.adapters.deepseek_shared:SharedDeepSeekProgram",
 }
 """Dotted paths of the programs that go by a name; imported when one is asked for."""
 
@@ -156,13 +157,22 @@ class EpisodeContext:
             MissingExtraError: what serves is not installed.
         """
         if self.session is None:
-            if self._host is None:
-                raise ConfigError(
-                    "this rollout has no gateway, so its policies have no base_url: give one with"
-                    " RolloutSettings(gateway=hyperrl.harness.gateway.Gateway())"
-                )
-            self.session = self._host.open(self.recorder)
+            self.session = self.host.open(self.recorder)
         return self.session
+
+    @property
+    def host(self) -> Host:
+        """What serves the policies of this rollout: its gateway.
+
+        Raises:
+            ConfigError: the rollout has none.
+        """
+        if self._host is None:
+            raise ConfigError(
+                "this rollout has no gateway, so its policies have no base_url: give one with"
+                " RolloutSettings(gateway=hyperrl.harness.gateway.Gateway())"
+            )
+        return self._host
 
     @property
     def terminated(self) -> bool:

@@ -3,68 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from hyperrl.agents.base import EpisodeContext
 from hyperrl.agents.faults import EpisodeError
-from hyperrl.envs.messages import Action, message_text
-from hyperrl.errors import ConfigError
+from hyperrl.harness.answers import closing_time, hand_in, hand_in_cut, opening
+from hyperrl.harness.launching import Launch, Place, command_for, program_home
 from hyperrl.harness.mcp import EnvTools, serve_env_tools
 from hyperrl.harness.process import Ended, ProgramCommand, run_program
-from hyperrl.trajectory import StopReason
 
-__all__ = ["CliAdapter", "CliProgram", "CliSettings", "Launch", "Place"]
-
-_LIMIT_WATCH_S = 1.0
-_HOMES = "/var/tmp"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """What an adapter is told of one episode.
-
-    Attributes:
-        home: an empty directory of its own, outside the workspace; removed at the end.
-        workspace: where the program works.
-        base_url: where it reaches the policy, in any of the gateway's wire formats; ends in ``/v1``.
-        api_key: the secret that it has to show there, and at ``mcp_url``.
-        model: the model that it asks for.
-        system: what the environment says first, to be put before or behind the program's own instructions.
-        prompt: the task.
-        mcp_url: the environment's tools over streamable HTTP; empty where it has none.
-    """
-
-    home: Path
-    workspace: Path
-    base_url: str
-    api_key: str
-    model: str
-    system: str
-    prompt: str
-    mcp_url: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """How an adapter wants its program to be started.
-
-    Attributes:
-        words: the program's absolute path and its arguments.
-        env: what it finds in its environment beside PATH, LANG, HOME and TMPDIR.
-        stdin: what it reads.
-        files: what to write first, by path below ``home``.
-    """
-
-    words: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    stdin: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
+__all__ = ["CliAdapter", "CliProgram", "CliSettings", "Launch", "Place", "failure_of", "model_of"]
 
 
 class CliAdapter(Protocol):
@@ -153,19 +104,19 @@ class CliProgram:
                 what it said last (``program_over``).
         """
         await self.check()
-        system, prompt = _prompt(ctx)
+        system, prompt = opening(ctx)
         async with AsyncExitStack() as stack:
             tools: EnvTools | None = None
             mcp_url = ""
             if ctx.tools:
                 tools, mcp_url = await stack.enter_async_context(serve_env_tools(ctx))
-            home = Path(stack.enter_context(_home(self.settings.homes)))
+            home = Path(stack.enter_context(program_home(self.settings.homes)))
             place = Place(
                 home=home,
                 workspace=ctx.workspace,
                 base_url=ctx.base_url,
                 api_key=ctx.api_key,
-                model="main" if "main" in ctx.policies else next(iter(ctx.policies)),
+                model=model_of(ctx),
                 system=system,
                 prompt=prompt,
                 mcp_url=mcp_url,
@@ -178,30 +129,14 @@ class CliProgram:
 
     async def _stop_after_limit(self, ctx: EpisodeContext, stop: asyncio.Event) -> None:
         """Stop a program that goes on asking although the episode has reached a limit."""
-        while ctx.recorder.budget.reached is None:  # noqa: ASYNC110  # it is plain data
-            await asyncio.sleep(_LIMIT_WATCH_S)
-        await asyncio.sleep(self.settings.closing_s)
+        await closing_time(ctx, self.settings.closing_s)
         stop.set()
 
     def _command(self, place: Place) -> ProgramCommand:
-        launch = self.adapter.launch(place)
-        for name, text in launch.files.items():
-            path = place.home / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        temporary = place.home / "tmp"
-        temporary.mkdir(exist_ok=True)
-        base = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "LANG": "C.UTF-8",
-            "HOME": str(place.home),
-            "TMPDIR": str(temporary),
-        }
-        return ProgramCommand(
-            words=launch.words,
-            env={**base, **launch.env},
+        return command_for(
+            self.adapter.launch(place),
+            home=place.home,
             cwd=place.workspace,
-            stdin=launch.stdin,
             timeout_s=self.settings.timeout_s,
             interrupt_s=self.settings.interrupt_s,
         )
@@ -211,22 +146,17 @@ class CliProgram:
     ) -> None:
         if tools is not None and tools.error is not None:
             raise tools.error
-        if ctx.terminated:
-            return
-        if (cut := _cut_action(ctx)) is not None:
-            await ctx.step(cut)
+        if ctx.terminated or await hand_in_cut(ctx):
             return
         if ended.exit_code != 0 or ended.stopped_by is not None:
-            raise _failure(self.name, ended, self.settings)
-        if answer is not None and answer.strip():
-            await ctx.step(_final_action(ctx, answer))
-        elif self.settings.needs_answer:
-            raise EpisodeError("no_answer", f"{self.name} ended without an answer{_said(ended)}")
-        else:
-            await ctx.finish()
-        if not ctx.terminated:
-            text = "the environment answered the final answer, but the program had ended; play it in turns"
-            raise EpisodeError("program_over", text)
+            raise failure_of(self.name, ended, self.settings.timeout_s)
+        needed = self.settings.needs_answer
+        await hand_in(ctx, answer, name=self.name, needed=needed, said=_said(ended))
+
+
+def model_of(ctx: EpisodeContext) -> str:
+    """Return the model that a program asks for: the seat ``main``, or the first."""
+    return "main" if "main" in ctx.policies else next(iter(ctx.policies))
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -234,51 +164,10 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def _home(base: Path | None) -> tempfile.TemporaryDirectory[str]:
-    """Make a home, by default outside the temporary directory."""
-    if base is None and os.path.isdir(_HOMES) and os.access(_HOMES, os.W_OK):
-        base = Path(_HOMES)
-    return tempfile.TemporaryDirectory(prefix="hyperrl-home-", dir=base, ignore_cleanup_errors=True)
-
-
-def _prompt(ctx: EpisodeContext) -> tuple[str, str]:
-    """Return what the environment says as the system, and as the user."""
-    said: dict[str, list[str]] = {"system": [], "user": []}
-    for message in ctx.observation.messages:
-        role = {"developer": "system"}.get(message["role"], message["role"])
-        if role not in said:
-            raise ConfigError(
-                f"the environment begins with a message of the role {message['role']!r}; a command can be"
-                " told system and user messages only"
-            )
-        said[role].append(message_text(message))
-    return "\n\n".join(said["system"]), "\n\n".join(said["user"])
-
-
-def _cut_action(ctx: EpisodeContext) -> Action | None:
-    """Return what the policy wrote last, where its limit of tokens cut it: there is no other answer."""
-    forest = ctx.recorder.forest
-    last = forest.last_train_turn()
-    if last is None or forest.turns[last].stop_reason is not StopReason.LENGTH:
-        return None
-    turn = forest.turns[last]
-    content = str(turn.reply_message.get("content") or "")
-    return Action(turn.text, tool_calls=turn.tool_calls, stop_reason=StopReason.LENGTH, content=content)
-
-
-def _final_action(ctx: EpisodeContext, answer: str) -> Action | str:
-    """Return the answer as the action that the policy wrote, reasoning included, where it is that."""
-    forest = ctx.recorder.forest
-    last = forest.last_train_turn()
-    if last is None or answer.strip() not in forest.turns[last].text:
-        return answer
-    turn = forest.turns[last]
-    return Action(turn.text, tool_calls=(), stop_reason=StopReason.STOP, content=answer)
-
-
-def _failure(name: str, ended: Ended, settings: CliSettings) -> EpisodeError:
+def failure_of(name: str, ended: Ended, timeout_s: float) -> EpisodeError:
+    """Return the failure of an episode whose program ended so."""
     if ended.stopped_by == "timeout":
-        text = f"{name} did not end within {settings.timeout_s:g} s"
+        text = f"{name} did not end within {timeout_s:g} s"
         return EpisodeError("program_timeout", text + _said(ended))
     if ended.exit_code < 0:
         return EpisodeError("program_signal", f"{name} was ended by signal {-ended.exit_code}{_said(ended)}")

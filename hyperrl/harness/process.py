@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +17,13 @@ from typing import Any, Literal
 import hyperrl
 from hyperrl.errors import ConfigError
 
-__all__ = ["OUTPUT_TAIL", "Ended", "ProgramCommand", "run_program"]
+__all__ = ["OUTPUT_TAIL", "Ended", "ProgramCommand", "Talk", "run_program"]
 
 OUTPUT_TAIL = 2_000
 """Characters of a program's output that are kept for the record of a failure."""
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""What speaks with a program over its standard streams, until they end; it raises nothing."""
 
 _TAIL_BYTES = 4 * OUTPUT_TAIL
 _END_S = 15.0  # for the keeper to end what it started, beside the program's own time after an interrupt
@@ -106,7 +109,9 @@ class Ended:
     duration_s: float
 
 
-async def run_program(command: ProgramCommand, *, stop: asyncio.Event | None = None) -> Ended:
+async def run_program(
+    command: ProgramCommand, *, stop: asyncio.Event | None = None, talk: Talk | None = None
+) -> Ended:
     """Run a program to its end, and everything that it starts.
 
     It gets a session and a process group of its own. When it ends, is stopped, or this call is cancelled,
@@ -115,6 +120,7 @@ async def run_program(command: ProgramCommand, *, stop: asyncio.Event | None = N
     Args:
         command: what to run.
         stop: ends the program when it is set.
+        talk: speaks with it; then ``command.stdin`` is not read, and ``stdout`` is not kept.
     """
     started = time.monotonic()
     ours, theirs = socket.socketpair()
@@ -131,7 +137,7 @@ async def run_program(command: ProgramCommand, *, stop: asyncio.Event | None = N
                 cwd=command.cwd,
             )
         output = _Output(command.keep_bytes)
-        work = asyncio.create_task(_communicate(process, command, output))
+        work = asyncio.create_task(_communicate(process, command, output, talk))
         try:
             await _wait(work, stop)
         finally:
@@ -156,16 +162,19 @@ class _Output:
                 del self.stdout[: -self._keep_bytes]
 
 
-async def _communicate(process: asyncio.subprocess.Process, command: ProgramCommand, output: _Output) -> None:
+async def _communicate(
+    process: asyncio.subprocess.Process, command: ProgramCommand, output: _Output, talk: Talk | None
+) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    await asyncio.gather(
-        _feed(process.stdin, command.stdin.encode("utf-8", errors="backslashreplace")),
-        output.take(process.stdout, keep=True),
-        output.take(process.stderr, keep=False),
-        process.wait(),
-    )
+    work: list[Awaitable[object]] = [output.take(process.stderr, keep=False), process.wait()]
+    if talk is not None:
+        work.append(talk(process.stdout, process.stdin))
+    else:
+        work.append(_feed(process.stdin, command.stdin.encode("utf-8", errors="backslashreplace")))
+        work.append(output.take(process.stdout, keep=True))
+    await asyncio.gather(*work)
 
 
 async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:

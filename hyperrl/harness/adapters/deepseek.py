@@ -16,13 +16,21 @@ from hyperrl.harness.adapters.versions import KnownVersions
 from hyperrl.harness.cli_program import CliProgram, CliSettings, Launch, Place
 from hyperrl.harness.process import Ended
 
-__all__ = ["DeepSeekAdapter", "DeepSeekProgram", "DeepSeekSettings"]
+__all__ = [
+    "DeepSeekAdapter",
+    "DeepSeekProgram",
+    "DeepSeekSettings",
+    "environment",
+    "find_program",
+    "patch_text",
+]
 
 INSTALL = "pip install deepseek-harness-runtime-bin==0.2.1rc2"
 KNOWN = KnownVersions(title="DeepSeek Harness", first=(0, 2), beyond=(0, 3), install=INSTALL)
 BINARY_VARIABLE = "HYPERRL_DSH"
 PACKAGE = "deepseek_harness_runtime"
 KEY = "HYPERRL_KEY"
+PROVIDER = "hyperrl"
 HUGE_CONTEXT = 1_000_000_000
 
 SWITCHED_OFF = (
@@ -32,6 +40,7 @@ SWITCHED_OFF = (
     *("tool-web", "web", "web-search-deepseek", "web-deepseek-api", "web-fetch-http"),
     # what rewrites or adds to the conversation
     *("repeat-tool-reminder", "tool-result-pruner", "agent-instructions", "plan-mode"),
+    "image-offload",
     *("skill", "skill-filesystem", "tool-skill"),
     *("goal-round-driver", "command-goal", "tool-goal", "goal"),
     # other agents
@@ -72,29 +81,18 @@ class DeepSeekAdapter:
     _binary: str = field(default="", init=False)
 
     async def check(self) -> None:
-        if not self._binary:
-            binary = _find(self.settings.binary)
-            env = {
-                "PATH": os.environ.get("PATH", os.defpath),
-                "HOME": "/nonexistent",
-                "DSH_HOME": "/nonexistent",
-            }
-            await KNOWN.check(binary, any_version=self.settings.any_version, env=env)
-            self._binary = binary
+        self._binary = self._binary or await find_program(self.settings)
 
     def launch(self, place: Place) -> Launch:
         patch = place.home / "hyperrl.patch.yml"
         prompt = "\n\n".join(filter(None, [place.system, place.prompt]))
+        api, url = "openai-completions", place.base_url
+        text = patch_text(self.settings, url, api=api, model=place.model, mcp_url=place.mcp_url)
         return Launch(
             words=(self._binary, "--profile", "headless", "--patch", str(patch), "--json", "-"),
-            env={
-                "DSH_HOME": str(place.home / ".dsh"),
-                "DSH_PERMISSION_MODE": self.settings.permission_mode,
-                "DSH_TELEMETRY_MODE": "DISABLED",
-                KEY: place.api_key,
-            },
+            env=environment(self.settings, place.home, place.api_key),
             stdin=prompt,
-            files={patch.name: self._patch(place)},
+            files={patch.name: text},
         )
 
     def answer(self, place: Place, ended: Ended) -> str | None:  # noqa: ARG002  # it is in the output
@@ -106,32 +104,6 @@ class DeepSeekAdapter:
             if isinstance(event, dict) and event.get("type") == "final":
                 return str(event.get("text") or "")
         return None
-
-    def _patch(self, place: Place) -> str:
-        entries: list[str] = [_entry({"id": plugin, "disabled": True}) for plugin in SWITCHED_OFF]
-        entries.append(_entry({"id": "compaction-basic", "config": {"auto": False}}))
-        default = {"provider": "hyperrl", "model": place.model}
-        entries.append(_entry({"id": "agent-default-model", "config": default}))
-        entries.append(
-            _entry({"id": "llm-pi-ai", "config": {"providers": {"hyperrl": self._provider(place)}}})
-        )
-        if place.mcp_url:
-            entries.append(_TOOLS.format(url=json.dumps(place.mcp_url), key=KEY))
-        return "\n".join(filter(None, [*entries, self.settings.patch])) + "\n"
-
-    def _provider(self, place: Place) -> dict[str, object]:
-        model = {
-            "id": place.model,
-            "contextWindow": HUGE_CONTEXT,
-            "maxTokens": self.settings.answer_tokens,
-            "input": ["text"],
-        }
-        return {
-            "apiKeyEnv": KEY,
-            "api": "openai-completions",
-            "baseURL": place.base_url,
-            "models": [model],
-        }
 
 
 class DeepSeekProgram(CliProgram):
@@ -146,6 +118,56 @@ class DeepSeekProgram(CliProgram):
         super().__init__(DeepSeekAdapter(deepseek or DeepSeekSettings()), settings)
 
 
+def patch_text(settings: DeepSeekSettings, base_url: str, *, api: str, model: str, mcp_url: str = "") -> str:
+    """Return the changes to a profile, as YAML."""
+    served = {
+        "apiKeyEnv": KEY,
+        "api": api,
+        "baseURL": base_url,
+        "models": [
+            {
+                "id": model,
+                "contextWindow": HUGE_CONTEXT,
+                "maxTokens": settings.answer_tokens,
+                "input": ["text"],
+            }
+        ],
+    }
+    changes: list[dict[str, object]] = [
+        *({"id": plugin, "disabled": True} for plugin in SWITCHED_OFF),
+        {"id": "tool-fs", "config": {"readImage": False}},
+        {"id": "compaction-basic", "config": {"auto": False}},
+        {"id": "agent-default-model", "config": {"provider": PROVIDER, "model": model}},
+        {"id": "llm-pi-ai", "config": {"providers": {PROVIDER: served}}},
+    ]
+    entries = [f"- {json.dumps(change)}" for change in changes]  # JSON is YAML
+    if mcp_url:
+        entries.append(_TOOLS.format(url=json.dumps(mcp_url), key=KEY))
+    return "\n".join(filter(None, [*entries, settings.patch])) + "\n"
+
+
+def environment(settings: DeepSeekSettings, home: Path, api_key: str) -> dict[str, str]:
+    """Return what the program finds in its environment."""
+    return {
+        "DSH_HOME": str(home / ".dsh"),
+        "DSH_PERMISSION_MODE": settings.permission_mode,
+        "DSH_TELEMETRY_MODE": "DISABLED",
+        KEY: api_key,
+    }
+
+
+async def find_program(settings: DeepSeekSettings) -> str:
+    """Return the program's path.
+
+    Raises:
+        ConfigError: there is none, or it is of a version that is not known to work.
+    """
+    binary = _find(settings.binary)
+    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "DSH_HOME": "/nonexistent"}
+    await KNOWN.check(binary, any_version=settings.any_version, env=env)
+    return binary
+
+
 _TOOLS = """- insert:
     - id: hyperrl-tools
       name: '@deepseek-ai/dsh-mcp-client'
@@ -157,11 +179,6 @@ _TOOLS = """- insert:
           authorization: !!js '"Bearer " + process.env.{key}'
         toolCallTimeoutMs: 3600000
         failOnStartupError: true"""
-
-
-def _entry(entry: dict[str, object]) -> str:
-    """Return an item of a YAML list; JSON is YAML."""
-    return f"- {json.dumps(entry)}"
 
 
 def _find(given: str) -> str:

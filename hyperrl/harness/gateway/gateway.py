@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -35,6 +36,7 @@ class Gateway:
         self._table = SessionTable()
         self._server: LoopServer | None = None
         self._address = ""
+        self._users = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,13 +87,20 @@ class Gateway:
         self._table.add_shared(shared)
         return shared
 
+    def before_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have ``close`` called once when the gateway closes, before it: for what lives as long as it."""
+        self._users.push_async_callback(close)
+
     async def aclose(self) -> None:
-        """Close every session, stop listening, and wait until nothing is left."""
-        for session in list(self.sessions.values()):
-            await session.aclose()
-        server, self._server, self._address = self._server, None, ""
-        if server is not None:
-            await server.aclose()
+        """Close what uses it and every session, stop listening, and wait until nothing is left."""
+        try:
+            await self._users.aclose()
+        finally:
+            for session in list(self.sessions.values()):
+                await session.aclose()
+            server, self._server, self._address = self._server, None, ""
+            if server is not None:
+                await server.aclose()
 
     def _listen(self) -> None:
         if self._server is not None:

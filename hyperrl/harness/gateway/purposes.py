@@ -28,7 +28,12 @@ COMPACTION = re.compile(
 HEAD = 600
 """How many characters of a message are looked at."""
 
-THREAD_HEADERS = ("x-deepseek-harness-session-id", "x-claude-code-session-id", "x-session-id")
+THREAD_HEADERS = (
+    "x-deepseek-harness-session-id",
+    "x-claude-code-session-id",
+    "x-session-id",
+    "session_id",  # DeepSeek Harness over Responses
+)
 """Headers that name a thread and have another value for a child."""
 
 
