@@ -35,6 +35,7 @@ __all__ = [
     "Temperature",
     "Timeout",
     "choose_policy",
+    "find_run",
     "is_config",
     "make_eval_config",
     "read_ks",
@@ -51,7 +52,10 @@ SCRIPTED_EPISODES, ENDPOINT_EPISODES = 256, 32
 _WHO, _WHAT, _HOW, _RESULT = "Who plays", "What is played", "How it is played", "What is left"
 
 Target = Annotated[
-    str, typer.Argument(metavar="ENV_OR_CONFIG", help="An environment (hyperrl envs), or a YAML config.")
+    str,
+    typer.Argument(
+        metavar="ENV|CONFIG|RUN", help="An environment (hyperrl envs), a YAML config, or the folder of a run."
+    ),
 ]
 PolicyName = Annotated[
     str | None,
@@ -127,6 +131,20 @@ Out = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Play what --out lacks; same options.", rich_help_panel=_RESULT)
 ]
+
+
+def find_run(target: str) -> tuple[str, str] | None:
+    """Return the config and the model of a run's folder; ``None`` where ``target`` is something else.
+
+    Raises:
+        ConfigError: the run has not left a model.
+    """
+    folder = Path(target)
+    if not (folder / "config.yaml").is_file():
+        return None
+    if not (folder / "model").is_dir():
+        raise ConfigError(f"the run in {target} has left no model/; it was ended before, or still goes on")
+    return str(folder / "config.yaml"), str(folder / "model")
 
 
 def is_config(target: str) -> bool:

@@ -45,14 +45,17 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter an option)
     """Measure what a policy reaches on held-out tasks: pass@k and avg@k with 95 % intervals.
 
     A scripted player and an endpoint need no torch. Episodes without a reward are counted by their cause,
-    never as 0. A config by itself is evaluated as training does it, sampled and greedy.
+    never as 0. A config or a run by itself is evaluated as training does it, sampled and greedy.
 
     Example: hyperrl eval hyperrl/Wordle-v0 --policy baseline --tasks 100 --samples 4 --k 1,4
 
     Example: hyperrl eval hyperrl/GSM8K-v0 --endpoint http://localhost:8000/v1 --model qwen3 --out runs/eval
 
-    Example: hyperrl eval configs/quickstart.yaml --model runs/quickstart/model
+    Example: hyperrl eval runs/quickstart
     """
+    if found := options.find_run(target):
+        target = found[0]
+        model = found[1] if policy is endpoint is model is None else model
     given = {
         "env_arg": env_arg,
         "split": split,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 
@@ -11,6 +12,7 @@ from hyperrl.errors import ConfigError, nearest
 
 __all__ = [
     "DTYPES",
+    "find_peak_flops",
     "has_fused_optimizers",
     "known_peak_flops",
     "memory_exhausted",
@@ -125,8 +127,16 @@ def known_peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """Return the peak of ``device`` in FLOP/s with weights of ``dtype``; 0 where it is not known."""
     if device.type == "cpu" or dtype.itemsize != 2:
         return 0.0
-    name = str(torch.get_device_module(device).get_device_name(device))
-    return next((peak for part, peak in _PEAK_FLOPS.items() if part in name), 0.0)
+    return find_peak_flops(str(torch.get_device_module(device).get_device_name(device)))
+
+
+def find_peak_flops(device_name: str) -> float:
+    """Return the dense 16-bit peak in FLOP/s of a device by its name; 0 where it is not known."""
+    # No digit behind a part: an RTX A4000 is no A40. But Ascend's names go on with a number ("910B3").
+    fits = (
+        peak for part, peak in _PEAK_FLOPS.items() if re.search(rf"{part}(?!\d)|Ascend{part}", device_name)
+    )
+    return next(fits, 0.0)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

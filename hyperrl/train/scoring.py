@@ -5,7 +5,7 @@ Shapes: n tokens that are scored, V vocabulary, B rows and L columns of a microb
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from hyperrl.train.batching import Microbatch
+from hyperrl.train.output_layer import chunk_rows, has_output_layer, read_in_chunks
 
 __all__ = [
     "Score",
@@ -28,6 +29,10 @@ __all__ = [
 
 CHUNK_ELEMENTS = 2**23
 """Logits that are widened at once: 32 MiB in float32."""
+
+OUTPUT_ELEMENTS = 2**25
+"""Logits of a microbatch that are kept for the backward pass: 128 MiB in float32. Where there are more, only
+so many exist at a time, and the backward pass computes them again."""
 
 
 class Score(NamedTuple):
@@ -49,21 +54,29 @@ def compute_logprobs(model: nn.Module, microbatch: Microbatch) -> Tensor:
         model: a causal language model with ``get_output_embeddings``.
         microbatch: the tokens.
     """
-    targets, temperature, logits = _forward(model, microbatch)
-    return select_logprobs(logits, targets, temperature)
+    (logprobs,) = _read(model, microbatch, lambda *asked: (select_logprobs(*asked),))
+    return logprobs
 
 
 def compute_score(model: nn.Module, microbatch: Microbatch) -> Score:
     """Return logprobs as :func:`compute_logprobs` does, and entropies, both with gradient."""
-    targets, temperature, logits = _forward(model, microbatch)
-    entropy: Tensor = _Entropy.apply(logits, temperature)  # type: ignore[no-untyped-call]
-    return Score(select_logprobs(logits, targets, temperature), entropy)
+
+    def read(logits: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
+        entropy: Tensor = _Entropy.apply(logits, temperature)  # type: ignore[no-untyped-call]
+        return select_logprobs(logits, targets, temperature), entropy
+
+    return Score(*_read(model, microbatch, read))
 
 
 def compute_observed(model: nn.Module, microbatch: Microbatch) -> Score:
     """Return logprobs with gradient, bit for bit those of :func:`compute_logprobs`, and entropies without."""
-    targets, temperature, logits = _forward(model, microbatch)
-    return Score(*_SelectLogprobs.apply(logits, targets, temperature, True))  # type: ignore[no-untyped-call]
+
+    def read(logits: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = _SelectLogprobs.apply(logits, targets, temperature, True)  # type: ignore[no-untyped-call]
+        return found
+
+    logprobs, entropy = _read(model, microbatch, read)
+    return Score(logprobs, entropy.detach())
 
 
 @torch.no_grad()
@@ -166,8 +179,7 @@ def _entropy(logprobs: Tensor) -> Tensor:
 
 def _chunks(logits: Tensor) -> list[slice]:
     rows, vocabulary = logits.shape
-    size = max(1, CHUNK_ELEMENTS // vocabulary)
-    return [slice(start, start + size) for start in range(0, max(1, rows), size)]
+    return list(chunk_rows(rows, max(1, CHUNK_ELEMENTS // vocabulary)))
 
 
 def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
@@ -178,19 +190,31 @@ def _gather(logprobs: Tensor, targets: Tensor) -> Tensor:
     return logprobs.gather(-1, targets[:, None]).squeeze(-1)
 
 
-def _forward(model: nn.Module, microbatch: Microbatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return targets i64[n], temperature [n] in the wide type, and logits [n, V].
+def _read(
+    model: nn.Module, microbatch: Microbatch, reading: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
+    """Return what ``reading(logits, targets, temperature)`` says about a microbatch's loss tokens.
 
     No attention mask: padding stands on the right, where causal attention never looks.
     """
+    causal: Any = model
     weight = next(model.parameters())
     device = weight.device
     wide = torch.promote_types(weight.dtype, torch.float32)
+    inputs = model_inputs(microbatch, device)
+    positions = torch.from_numpy(microbatch.predictors).to(device)
     targets = torch.from_numpy(microbatch.targets).to(device)
     temperature = torch.from_numpy(microbatch.temperature).to(device, wide)
-    with _only(model, torch.from_numpy(microbatch.predictors).to(device)):
-        output = model(**model_inputs(microbatch, device), use_cache=False)
-    return targets, temperature, output.logits.squeeze(0)
+    size = max(1, OUTPUT_ELEMENTS // causal.get_output_embeddings().weight.shape[0])
+    if len(targets) <= size or not has_output_layer(model):
+        with _only(model, positions):
+            output = model(**inputs, use_cache=False)
+        return reading(output.logits.squeeze(0), targets, temperature)
+
+    def of_rows(logits: Tensor, rows: slice) -> tuple[Tensor, ...]:
+        return reading(logits, targets[rows], temperature[rows])
+
+    return read_in_chunks(model, inputs, positions, of_rows, size=size)
 
 
 @contextmanager

@@ -69,6 +69,15 @@ def test_train_eval_and_rollout_from_one_config(config_file: Path, tmp_path: Pat
     evaluated = run("eval", str(config_file), "--model", model, "--json")
     assert evaluated.returncode == 0, evaluated.stderr
     assert json.loads(evaluated.stdout.splitlines()[-1])["validation/sampled_success"] == summary["after"]
+    again = run("eval", str(tmp_path / "run"), "--json")
+    assert again.returncode == 0, again.stderr
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    *_, last = (row for line in lines if "validation/tasks" in (row := json.loads(line)))
+    found = json.loads(again.stdout.splitlines()[-1])
+    assert len(found) > 10
+    assert {name: last[name] for name in found if name != "policy/version"} == {
+        name: value for name, value in found.items() if name != "policy/version"
+    }
 
     out = tmp_path / "episodes"
     played = run("rollout", str(config_file), "--set", "rollout.groups=2", "--out", str(out))
@@ -95,6 +104,12 @@ def test_bad_input_exits_with_2_and_says_what_to_do(
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_a_model_is_not_evaluated(config_file: Path) -> None:
+    result = run("eval", str(config_file.parent))
+    assert result.returncode == 2
+    assert "has left no model/" in result.stderr
 
 
 def test_a_missing_config_is_named() -> None:

@@ -1,4 +1,4 @@
-"""The benchmark of training steps runs and says what it measured."""
+"""The benchmarks of training steps and of logprobs run and say what they measured."""
 
 from __future__ import annotations
 
@@ -31,3 +31,19 @@ def test_the_train_step_benchmark_ends_with_one_json_line() -> None:
         assert figures["learner_ratio"] > 0
         assert figures["step_ratio"] > 0
         assert figures["trl"]
+
+
+@pytest.mark.slow
+def test_the_logprobs_benchmark_ends_with_one_json_line() -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "bench_logprobs.py", "--json"]
+    done = subprocess.run(
+        [*command, "--tokens", "20", "--vocabulary", "500", "--hidden", "8"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert set(figures) == {"chunks", "whole logits", "plain"}
+    assert len({round(one["mean_logprob"], 5) for one in figures.values()}) == 1

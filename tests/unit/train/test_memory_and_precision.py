@@ -10,15 +10,18 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from training_cases import make_learner, random_groups, tiny_model
+from training_cases import make_learner, random_groups, tiny_model, trajectory, turn
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from hyperrl.errors import ModelError
+from hyperrl.train import scoring
 from hyperrl.train.algorithms import Algorithm
+from hyperrl.train.batching import make_loss_tokens, make_microbatches, make_segments
 from hyperrl.train.config import AlgorithmConfig, OptimizerConfig
 from hyperrl.train.models import checkpoint_layers
 from hyperrl.train.optimization import Optimizer
 from hyperrl.train.policy_pass import PolicyUpdate, run_pass
-from hyperrl.train.scoring import select_logprobs
+from hyperrl.train.scoring import compute_logprobs, score_microbatch, select_logprobs
 
 VOCABULARY = 151_936  # Qwen3's
 
@@ -84,6 +87,40 @@ def test_logprobs_of_a_large_vocabulary_need_no_wide_copy_of_the_logits(dtype):
     assert peaks[select_logprobs] <= own + 4 * chunk  # the gradient, and a few chunks
     assert peaks[naive] >= own + 2 * rows * VOCABULARY * 4
     assert peaks[select_logprobs] < 0.65 * peaks[naive]
+
+
+@pytest.mark.parametrize("scoring_alone", [False, True])
+def test_logits_of_a_large_vocabulary_never_exist_as_a_whole(monkeypatch, scoring_alone):
+    """Forward and backward of 512 tokens, with room for the logits of 55 and the softmax of 27."""
+    rows, hidden = 512, 8
+    monkeypatch.setattr(scoring, "OUTPUT_ELEMENTS", 2**23)
+    monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", 2**22)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=rows + 8,
+    )
+    model = Qwen3ForCausalLM(config).eval()
+    episode = trajectory([turn([1], torch.randint(0, VOCABULARY, (rows,)).tolist())])
+    segments = make_segments(episode)
+    (micro,) = make_microbatches(segments, make_loss_tokens(segments), 10**6)
+
+    def learn():
+        if scoring_alone:
+            score_microbatch(model, micro)
+        else:
+            compute_logprobs(model, micro).sum().backward()
+
+    peak = measure(learn, *model.parameters())
+    logits, chunk, weights = rows * VOCABULARY * 4, 2**23 * 4, VOCABULARY * hidden * 4
+    # a chunk, its gradient, the softmax of parts of it, and the output layer's gradient
+    assert peak <= 2 * chunk + 4 * chunk / 2 + 3 * weights + 2**22
+    assert peak < logits / 1.9
 
 
 def accumulated(model, minibatch, algorithm):

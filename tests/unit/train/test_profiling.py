@@ -15,7 +15,7 @@ from training_cases import make_learner, random_groups, tiny_model
 from hyperrl.errors import ConfigError
 from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig, make_config
-from hyperrl.train.device import known_peak_flops
+from hyperrl.train.device import find_peak_flops, known_peak_flops
 from hyperrl.train.flops import UpdateMeter, count_forward_flops
 from hyperrl.train.profiling import IterationProfiler, StageClock
 from hyperrl.train.scoring import compute_logprobs
@@ -84,6 +84,25 @@ def test_utilisation_is_a_share_of_a_known_peak():
     assert metrics["perf/mfu/actor"] == pytest.approx(metrics["perf/tflops/actor"])
     assert meter.take(0.5) == {}
     assert known_peak_flops(torch.device("cpu"), torch.bfloat16) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA GH200 480GB", 989e12),
+        ("NVIDIA H20-3e", 148e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A40", 149.7e12),
+        ("NVIDIA L40S", 362.05e12),
+        ("Ascend910B3", 354e12),
+        ("Ascend910_9382", 354e12),
+        ("NVIDIA RTX A4000", 0),
+        ("NVIDIA L4", 0),
+    ],
+)
+def test_the_peak_of_a_device_goes_by_its_name(name, peak):
+    assert find_peak_flops(name) == peak
 
 
 def test_stages_add_up():
