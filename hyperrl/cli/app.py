@@ -14,6 +14,7 @@ from hyperrl.cli import (
     new,
     person,
     play,
+    programs,
     replay,
     template,
     training,
@@ -42,3 +43,4 @@ app.command("sft")(training.sft)
 app.command("train")(training.train)
 app.command("replay")(replay.replay)
 app.add_typer(models.app, name="models")
+app.add_typer(programs.app, name="programs")

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hyperrl.errors import ConfigError
-from hyperrl.harness.adapters.versions import KnownVersions
+from hyperrl.harness.adapters.installed import KnownProgram, machine
 from hyperrl.harness.cli_program import CliProgram, CliSettings, Launch, Place
 from hyperrl.harness.process import Ended
 
 __all__ = ["CodexAdapter", "CodexProgram", "CodexSettings"]
 
-INSTALL = "npm install -g @openai/codex@0.171.0"
-KNOWN = KnownVersions(title="Codex", first=(0, 171), beyond=(0, 172), install=INSTALL)
-BINARY_VARIABLE = "HYPERRL_CODEX"
 KEY = "HYPERRL_KEY"
 PROVIDER = "hyperrl"
 HUGE_CONTEXT = 1_000_000_000
+
+
+def _native(found: Path) -> Path | None:
+    """Return the native program: the npm package's ``codex`` is a script around it, and may outlive it."""
+    if found.suffix != ".js":
+        return found
+    for root in (found.parents[2], found.parents[1] / "node_modules" / "@openai"):
+        for native in root.glob(f"codex-*-{machine()}/vendor/*/bin/codex"):
+            return native
+    return None
+
+
+KNOWN = KnownProgram(
+    title="Codex",
+    command="codex",
+    variable="HYPERRL_CODEX",
+    first=(0, 171),
+    beyond=(0, 172),
+    install="npm install -g @openai/codex@0.171.0",
+    native=_native,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +77,9 @@ class CodexAdapter:
 
     async def check(self) -> None:
         if not self._binary:
-            binary = _find(self.settings.binary)
-            await KNOWN.check(binary, any_version=self.settings.any_version)
-            self._binary = binary
+            given = self.settings
+            trial = CodexProgram.trial
+            self._binary = await KNOWN.check(given.binary, any_version=given.any_version, trial=trial)
 
     def launch(self, place: Place) -> Launch:
         return Launch(
@@ -150,8 +164,17 @@ class CodexProgram(CliProgram):
         settings: limits of its process.
     """
 
+    known = KNOWN
+
     def __init__(self, codex: CodexSettings | None = None, settings: CliSettings | None = None) -> None:
-        super().__init__(CodexAdapter(codex or CodexSettings()), settings)
+        codex = codex or CodexSettings()
+        self.given = codex.binary
+        super().__init__(CodexAdapter(codex), settings)
+
+    @classmethod
+    def trial(cls, binary: str) -> CodexProgram:
+        """Return one that takes any version, for the self-test."""
+        return cls(CodexSettings(binary=binary, any_version=True))
 
 
 _TABLES: dict[str, Mapping[str, object]] = {
@@ -184,25 +207,3 @@ def _lines(table: Mapping[str, object]) -> list[str]:
 
 def _answer_file(place: Place) -> Path:
     return place.home / "answer.txt"
-
-
-def _find(given: str) -> str:
-    """Return the native program: the npm package's ``codex`` is a script around it, and may outlive it.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    wanted = given or os.environ.get(BINARY_VARIABLE) or "codex"
-    found = shutil.which(wanted)
-    if found is None:
-        raise ConfigError(
-            f"there is no program {wanted!r}. Install Codex: {INSTALL}; or set {BINARY_VARIABLE}"
-        )
-    script = Path(found).resolve()
-    if script.suffix != ".js":
-        return str(script)
-    machine = {"aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), "x64")
-    for root in (script.parents[2], script.parents[1] / "node_modules" / "@openai"):
-        for native in root.glob(f"codex-*-{machine}/vendor/*/bin/codex"):
-            return str(native)
-    raise ConfigError(f"{script} comes without the native program. Install Codex again: {INSTALL}")

@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import platform
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hyperrl.errors import ConfigError
-from hyperrl.harness.adapters.versions import KnownVersions
+from hyperrl.harness.adapters.installed import KnownProgram, machine
 from hyperrl.harness.cli_program import CliProgram, CliSettings, Launch, Place
 from hyperrl.harness.process import Ended
 
@@ -21,17 +18,37 @@ __all__ = [
     "DeepSeekProgram",
     "DeepSeekSettings",
     "environment",
-    "find_program",
     "patch_text",
 ]
 
-INSTALL = "pip install deepseek-harness-runtime-bin==0.2.1rc2"
-KNOWN = KnownVersions(title="DeepSeek Harness", first=(0, 2), beyond=(0, 3), install=INSTALL)
-BINARY_VARIABLE = "HYPERRL_DSH"
 PACKAGE = "deepseek_harness_runtime"
 KEY = "HYPERRL_KEY"
 PROVIDER = "hyperrl"
 HUGE_CONTEXT = 1_000_000_000
+
+
+def _packaged() -> Path | None:
+    """Return the native program of the installed package: its ``dsh`` is a Python script around it."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    runtime = Path(spec.origin).parent / "runtime"
+    found = [path for path in runtime.glob(f"*-runtime-*-{machine()}") if os.access(path, os.X_OK)]
+    return found[0] if found else None
+
+
+KNOWN = KnownProgram(
+    title="DeepSeek Harness",
+    command="dsh",
+    variable="HYPERRL_DSH",
+    first=(0, 2),
+    beyond=(0, 3),
+    install="pip install deepseek-harness-runtime-bin==0.2.1rc2",
+    packaged=_packaged,
+    env={"HOME": "/nonexistent", "DSH_HOME": "/nonexistent"},
+)
+"""What is known of the program. Where it is started, it writes into its home even to tell its version."""
+
 
 SWITCHED_OFF = (
     # requests and uploads beside the task's own
@@ -81,7 +98,10 @@ class DeepSeekAdapter:
     _binary: str = field(default="", init=False)
 
     async def check(self) -> None:
-        self._binary = self._binary or await find_program(self.settings)
+        if not self._binary:
+            given = self.settings
+            trial = DeepSeekProgram.trial
+            self._binary = await KNOWN.check(given.binary, any_version=given.any_version, trial=trial)
 
     def launch(self, place: Place) -> Launch:
         patch = place.home / "hyperrl.patch.yml"
@@ -114,8 +134,17 @@ class DeepSeekProgram(CliProgram):
         settings: limits of its process.
     """
 
+    known = KNOWN
+
     def __init__(self, deepseek: DeepSeekSettings | None = None, settings: CliSettings | None = None) -> None:
-        super().__init__(DeepSeekAdapter(deepseek or DeepSeekSettings()), settings)
+        deepseek = deepseek or DeepSeekSettings()
+        self.given = deepseek.binary
+        super().__init__(DeepSeekAdapter(deepseek), settings)
+
+    @classmethod
+    def trial(cls, binary: str) -> DeepSeekProgram:
+        """Return one that takes any version, for the self-test."""
+        return cls(DeepSeekSettings(binary=binary, any_version=True))
 
 
 def patch_text(settings: DeepSeekSettings, base_url: str, *, api: str, model: str, mcp_url: str = "") -> str:
@@ -156,18 +185,6 @@ def environment(settings: DeepSeekSettings, home: Path, api_key: str) -> dict[st
     }
 
 
-async def find_program(settings: DeepSeekSettings) -> str:
-    """Return the program's path.
-
-    Raises:
-        ConfigError: there is none, or it is of a version that is not known to work.
-    """
-    binary = _find(settings.binary)
-    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "DSH_HOME": "/nonexistent"}
-    await KNOWN.check(binary, any_version=settings.any_version, env=env)
-    return binary
-
-
 _TOOLS = """- insert:
     - id: hyperrl-tools
       name: '@deepseek-ai/dsh-mcp-client'
@@ -179,33 +196,3 @@ _TOOLS = """- insert:
           authorization: !!js '"Bearer " + process.env.{key}'
         toolCallTimeoutMs: 3600000
         failOnStartupError: true"""
-
-
-def _find(given: str) -> str:
-    """Return the program.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    wanted = given or os.environ.get(BINARY_VARIABLE, "")
-    packaged = _packaged()
-    if not wanted and packaged is not None:
-        return str(packaged)
-    found = shutil.which(wanted or "dsh")
-    if found is None:
-        raise ConfigError(
-            f"there is no program {wanted or 'dsh'!r}. Install DeepSeek Harness: {INSTALL};"
-            f" or set {BINARY_VARIABLE} to its path"
-        )
-    return str(Path(found).resolve())
-
-
-def _packaged() -> Path | None:
-    """Return the native program of the installed package: its ``dsh`` is a Python script around it."""
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        return None
-    machine = {"aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), "x64")
-    runtime = Path(spec.origin).parent / "runtime"
-    found = [path for path in runtime.glob(f"*-runtime-*-{machine}") if os.access(path, os.X_OK)]
-    return found[0] if found else None

@@ -14,10 +14,10 @@ from hyperrl.agents.base import EpisodeContext
 from hyperrl.agents.faults import EpisodeError
 from hyperrl.errors import ConfigError
 from hyperrl.harness.adapters.deepseek import (
+    KNOWN,
     PROVIDER,
     DeepSeekSettings,
     environment,
-    find_program,
     patch_text,
 )
 from hyperrl.harness.answers import closing_time, hand_in, hand_in_cut, opening
@@ -78,6 +78,8 @@ class SharedDeepSeekProgram:
     """
 
     name = "deepseek_shared"
+    takes_tools = False
+    known = KNOWN
 
     def __init__(
         self,
@@ -89,9 +91,15 @@ class SharedDeepSeekProgram:
         if sessions < 1:
             raise ConfigError(f"a process plays at least one session, got sessions={sessions}")
         self.deepseek = deepseek or DeepSeekSettings()
+        self.given = self.deepseek.binary
         self.settings = settings or CliSettings()
         self._binary = ""
         self._processes = SharedProcesses(homes=self.settings.homes, sessions=sessions)
+
+    @classmethod
+    def trial(cls, binary: str) -> SharedDeepSeekProgram:
+        """Return one that takes any version, for the self-test."""
+        return cls(DeepSeekSettings(binary=binary, any_version=True))
 
     async def check(self) -> None:
         """Find the program, before a run that would be in vain without it.
@@ -99,7 +107,9 @@ class SharedDeepSeekProgram:
         Raises:
             ConfigError: it is not installed, or of a version that is not known to work.
         """
-        self._binary = self._binary or await find_program(self.deepseek)
+        if not self._binary:
+            given = self.deepseek
+            self._binary = await KNOWN.check(given.binary, any_version=given.any_version, trial=self.trial)
 
     async def run(self, ctx: EpisodeContext) -> None:
         """Play the episode in a session of the process.
