@@ -81,19 +81,20 @@ class RequestSeeds:
         seat: the seat that is asked.
     """
 
-    __slots__ = ("_group_id", "_name", "_next", "_sample_index", "_seat")
+    __slots__ = ("_group_id", "_hashed", "_next", "_sample_index", "_seat")
 
     def __init__(self, run_seed: int, episode: EpisodeKey, seat: str) -> None:
         self._group_id, self._sample_index = episode
         epoch, position = self._group_id
         name = f"{run_seed}|{epoch}|{position}|{self._sample_index}|{seat}|"
-        self._name = name.encode("utf-8", "surrogatepass")
+        self._hashed = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8)
         self._seat = seat
         self._next = 0
 
     def seed(self, ordinal: int) -> int:
         """Return the 63-bit seed of the request with this ordinal."""
-        hashed = blake2b(self._name + b"%d" % ordinal, digest_size=8)
+        hashed = self._hashed.copy()
+        hashed.update(b"%d" % ordinal)
         return int.from_bytes(hashed.digest(), "big") >> 1
 
     def draw(self) -> tuple[int, RequestKey]:

@@ -16,17 +16,23 @@ from hyperrl.sampling import Message, ToolCall
 
 __all__ = [
     "Canonical",
+    "Kept",
     "Parsed",
     "assistant_message",
     "canonical",
-    "copy_message",
+    "keep",
     "message_text",
+    "recall",
     "same_message",
     "snapshot",
 ]
 
 ROLES = {"developer": "system", "function": "tool"}
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+
+
+Kept = str | tuple[str] | Message
+"""A message while it is kept: the text of a user's, ``(text,)`` for an assistant's, else a copy of it."""
 
 
 class Canonical(NamedTuple):
@@ -49,11 +55,36 @@ class Canonical(NamedTuple):
 
 def snapshot(messages: Iterable[Message]) -> list[Message]:
     """Return copies of messages (or tool schemas) that later changes by their owner do not reach."""
-    return list(map(copy_message, messages))
+    return list(map(_copy_message, messages))
 
 
-def copy_message(message: Message) -> Message:
-    """Return a copy of one message that later changes by its owner do not reach."""
+def keep(message: Message) -> Kept:
+    """Return what stands for a message while it is only kept, which later changes by its owner do not reach.
+
+    Most say nothing but a role and a text. A conversation of many turns then is a list of texts, of which
+    the garbage collector has nothing to follow.
+    """
+    if type(message) is dict and len(message) == 2:
+        content = message.get("content")
+        if type(content) is str:
+            role = message.get("role")
+            if role == "user":
+                return content
+            if role == "assistant":
+                return (content,)
+    return _copy_message(message)
+
+
+def recall(kept: Kept) -> Message:
+    """Return the message that :func:`keep` was given."""
+    if type(kept) is str:
+        return {"role": "user", "content": kept}
+    if type(kept) is tuple:
+        return {"role": "assistant", "content": kept[0]}
+    return kept  # type: ignore[return-value]
+
+
+def _copy_message(message: Message) -> Message:
     if type(message) is dict:
         copied = message.copy()
         for value in copied.values():

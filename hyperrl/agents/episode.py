@@ -317,11 +317,11 @@ class Episode:
             return False
         return self._recorder.forest.turns[last].stop_reason is StopReason.LENGTH
 
-    def _final_context_ids(self) -> Sequence[int]:
+    def _final_context_ids(self) -> tuple[int, ...]:
         """Return the ids of what the last action led to, if nobody was asked after it."""
         turns, ctx = self._recorder.forest.turns, self._ctx
         if ctx is None or not ctx.steps or not turns or ctx.steps[-1].turn != turns[-1].index:
-            return []
+            return ()
         return self._recorder.bridge_after(turns[-1], ctx.steps[-1].outcome.observation.messages)
 
     def _all_timings(self) -> dict[str, float]:

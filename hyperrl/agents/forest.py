@@ -1,14 +1,13 @@
 """The forest of recorded turns, and the question which of them a request continues.
 
-Tokens and messages of a conversation are kept once, in sequences that only grow; a turn knows where
-in them it ends. A request that continues the end of a conversation appends to it. One that continues
-an earlier turn, or a turn that something else is being appended to, starts a branch with a copy of
-everything up to there.
+Tokens and messages of a conversation are kept once; a turn knows where in them it ends. A request that
+continues the end of a conversation adds to it. One that continues an earlier turn, or a turn that something
+else is being added to, starts a branch with a copy of everything up to there.
 
-The ids of a path lie in a list: the prompt that a sampler is given shares their numbers, so the list adds
-8 bytes a token while an episode waits, and handing out a prompt costs 2 ns a token. What is only looked
-at when the episode is sealed, logprobs and versions, lies in :class:`array.array`, an eighth of a list's
-memory.
+The ids of a path are the very prompt that the sampler was given last, a tuple, and what it answered: while
+an episode waits, that takes 8 bytes a token, and the next prompt is made of it at 2 ns a token. What is only
+looked at when the episode is sealed, logprobs and versions, lies in :class:`array.array`, an eighth of a
+list's memory.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hyperrl.agents.conversation import Canonical, canonical, copy_message, same_message
-from hyperrl.envs.messages import fold, message_text, unfold
+from hyperrl.agents.conversation import Canonical, Kept, canonical, keep, recall, same_message
+from hyperrl.envs.messages import message_text
 from hyperrl.errors import InvariantError, SamplingError
 from hyperrl.sampling import Message, Reply, ToolCall, ToolSchema
 from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
@@ -30,33 +29,33 @@ class Conversation:
     """One path of the forest while it grows.
 
     Attributes:
-        ids: every token of the path, in order.
-        length: how many messages there are, sampled replies included.
+        prompt: every token up to where the policy spoke last.
+        said: what it said then; empty while it has not answered.
+        kept: the messages, sampled replies included, each as :func:`keep` gave it.
         tools: a copy of the tools that it was rendered with.
     """
 
-    __slots__ = ("_canonical", "_kept", "_unfolded", "ids", "length", "tools")
+    __slots__ = ("_canonical", "_recalled", "kept", "prompt", "said", "tools")
 
-    def __init__(self, ids: list[int], messages: list[Message | str], tools: list[Any]) -> None:
-        self.ids = ids
-        self.length = len(messages)
+    def __init__(self, ids: tuple[int, ...], kept: list[Kept], tools: Sequence[Any]) -> None:
+        self.prompt = ids
+        self.said: tuple[int, ...] = ()
+        self.kept = kept
         self.tools = tools
-        self._kept = messages
-        self._unfolded: list[Message] = []
-        self._canonical: list[Canonical] = []
+        self._recalled: list[Message] | None = None
+        self._canonical: list[Canonical] | None = None
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Every token of the path, in order."""
+        return self.prompt + self.said
 
     @property
     def messages(self) -> list[Message]:
         """The messages: copies that nobody else may change."""
-        known = self._unfolded
-        known += [unfold(m) if isinstance(m, str) else m for m in self._kept[len(known) :]]
+        known = self._recalled = self._recalled or []
+        known += map(recall, self.kept[len(known) :])
         return known
-
-    def add(self, message: Message) -> None:
-        """Add a copy of a message."""
-        folded = fold(message)
-        self._kept.append(copy_message(message) if folded is None else folded)
-        self.length += 1
 
     def branch(self, turn: RecordedTurn) -> Conversation:
         """Return a conversation that goes on after ``turn``: this one if it ends there, else a copy.
@@ -64,12 +63,13 @@ class Conversation:
         Raises:
             InvariantError: tokens were added that belong to no message.
         """
-        if self.length != turn.messages_end:
-            return Conversation(self.ids[: turn.ids_end], self._kept[: turn.messages_end], self.tools)
-        if len(self.ids) != turn.ids_end:
+        if len(self.kept) != turn.messages_end:
+            return Conversation(self.ids[: turn.ids_end], self.kept[: turn.messages_end], self.tools)
+        found = len(self.prompt) + len(self.said)
+        if found != turn.ids_end:
             raise InvariantError(
                 f"the prompt after turn {turn.index} does not begin with that turn's tokens: expected"
-                f" {turn.ids_end} of them, found {len(self.ids)}"
+                f" {turn.ids_end} of them, found {found}"
             )
         return self
 
@@ -80,7 +80,7 @@ class Conversation:
 
     def canonical(self, end: int) -> list[Canonical]:
         """Return the canonical form of the first ``end`` messages."""
-        known = self._canonical
+        known = self._canonical = self._canonical or []
         known.extend(map(canonical, self.messages[len(known) : end]))
         return known[:end]
 
@@ -147,24 +147,31 @@ class RecordedTurn:
     use: TurnUse
 
     @property
-    def action_ids(self) -> list[int]:
+    def action_ids(self) -> tuple[int, ...]:
         """The sampled ids."""
-        return self.conversation.ids[self.action_start : self.ids_end]
+        conversation = self.conversation
+        if self.action_start == len(conversation.prompt):
+            return conversation.said
+        return conversation.prompt[self.action_start : self.ids_end]
 
     @property
     def new_messages(self) -> list[Message]:
         """What was read since the parent's reply."""
         return self.conversation.messages[self.messages_start : self.messages_end - 1]
 
-    def read(self, conversation: Conversation, context_ids: Sequence[int], new: Sequence[Message]) -> None:
+    def read(self, conversation: Conversation, context_ids: tuple[int, ...], new: Sequence[Message]) -> None:
         """Let ``conversation`` go on with the ``new`` messages, whose ids are ``context_ids``."""
         self.conversation = conversation
-        ids = conversation.ids
-        self.ids_start, self.messages_start = len(ids), conversation.length
-        ids += context_ids
-        for message in new:
-            conversation.add(message)
-        self.observation = _read_text(new)
+        kept, before = conversation.kept, conversation.prompt
+        self.messages_start = len(kept)
+        kept += map(keep, new)
+        read = conversation.said + context_ids
+        conversation.prompt = prompt = before + read
+        conversation.said = ()
+        self.action_start = end = len(prompt)
+        self.ids_start = end - len(context_ids)
+        only = kept[-1] if len(new) == 1 else None
+        self.observation = only if type(only) is str else _read_text(new)
 
 
 class Forest:
@@ -183,7 +190,7 @@ class Forest:
         self.logprobs = array("f")
         self.policy_versions = array("i")
         self._last: dict[str, RecordedTurn] = {}
-        self._branched: set[str] = set()
+        self._branched: frozenset[str] = frozenset()
         self.is_chain = True
 
     def draw(self, count: int, logprobs: Any, policy_versions: Any) -> int:
@@ -212,19 +219,18 @@ class Forest:
 
     def add(self, turn: RecordedTurn, reply: Reply) -> None:
         """Record an answered request: its conversation goes on with the reply."""
-        conversation = turn.conversation
-        ids, turns = conversation.ids, self.turns
-        turn.action_start = len(ids)
-        ids += reply.action_ids
-        conversation.add(reply.message)
-        turn.ids_end, turn.messages_end = len(ids), conversation.length
-        turn.reply_message, turn.text, turn.tool_calls = reply.message, reply.text, reply.tool_calls
+        conversation, turns = turn.conversation, self.turns
+        message, turn.text, turn.tool_calls, _, action_ids, _, _ = reply
+        conversation.said = action_ids
+        conversation.kept.append(keep(message))
+        turn.ids_end, turn.messages_end = turn.action_start + len(action_ids), len(conversation.kept)
+        turn.reply_message = message
         turn.index = len(turns)
         if turns and turns[-1].conversation is not conversation:
             self.is_chain = False
             last = self._last.get(turn.seat)
             if last is not None and last.conversation is not conversation:
-                self._branched.add(turn.seat)
+                self._branched |= {turn.seat}
         turns.append(turn)
         self._last[turn.seat] = turn
 
@@ -315,8 +321,8 @@ def _better(turn: RecordedTurn, best: RecordedTurn | None, messages: list[Messag
     return messages[place] is turn.reply_message and messages[place] is not best.reply_message
 
 
-def _same_tools(known: list[Any], tools: Sequence[ToolSchema]) -> bool:
-    return len(known) == len(tools) and (not known or known == list(tools))
+def _same_tools(known: Sequence[Any], tools: Sequence[ToolSchema]) -> bool:
+    return len(known) == len(tools) and (not known or list(known) == list(tools))
 
 
 def _same(recorded: list[Canonical], asked: list[Canonical]) -> bool:

@@ -40,6 +40,11 @@ class RolloutLimits:
             if value is not None and not value > 0:
                 raise ConfigError(f"{field.name} must be positive, or None for no limit; got {value}")
 
+    @property
+    def bounds_requests(self) -> bool:
+        """Whether turns or tokens of an episode are limited."""
+        return not (self.max_turns is self.max_episode_tokens is self.max_context is None)
+
     def with_max_turns(self, turns: int | None) -> RolloutLimits:
         """Return limits that also hold ``turns``, such as an environment's own."""
         if turns is None or (self.max_turns is not None and self.max_turns <= turns):
@@ -62,14 +67,16 @@ class Budget:
     """What is left of an episode's limits.
 
     Attributes:
+        limited: there is a limit of turns or tokens; else nothing has to be admitted or counted.
         reached: why the episode was cut, once a request was refused.
         bound: which limit gave the ``max_tokens`` of the request that was admitted last.
     """
 
-    __slots__ = ("_limits", "_tokens", "_turns", "bound", "reached")
+    __slots__ = ("_limits", "_tokens", "_turns", "bound", "limited", "reached")
 
     def __init__(self, limits: RolloutLimits) -> None:
         self._limits = limits
+        self.limited = limits.bounds_requests
         self._turns = 0
         self._tokens = 0
         self.reached: TruncationReason | None = None

@@ -5,8 +5,8 @@ and renders only what is new: the prompt is that turn's tokens, exactly as they 
 the ids of the new messages. Nothing sampled is ever rendered or encoded again. A request that
 continues nothing starts a new root, counted by reason.
 
-The prompt handed to ``Sampler.generate`` is a tuple of its own: a sampler may keep it, and what it does
-cannot reach the record. (It is the one thing that is copied with every turn, at about 2 ns a token.)
+The prompt handed to ``Sampler.generate`` is a tuple, which the record shares: a sampler may keep it, and
+nothing that it does can reach the record. (Making the next prompt of it costs about 2 ns a token.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import operator
-from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -126,7 +125,7 @@ class Recorder:
         self.forest = Forest()
         self.budget = Budget(limits or RolloutLimits())
         self.faults = Faults()
-        self.roots: Counter[str] = Counter()
+        self.roots: dict[str, int] = {}
         self.policy_s = 0.0
         self._key = key
         self._run_seed = run_seed
@@ -187,9 +186,9 @@ class Recorder:
         try:
             if self._closed:
                 raise RolloutError(_TOO_LATE)
-            budget = self.budget
-            budget.admit_turn(use)
-            seat = self._seats[seat_name]
+            budget, seat = self.budget, self._seats[seat_name]
+            if budget.limited:
+                budget.admit_turn(use)
             turn = RecordedTurn()
             turn.seat, turn.use = seat_name, use
             if after is None:
@@ -198,11 +197,11 @@ class Recorder:
                 self._continue(turn, seat, self._followed(after, seat_name), messages)
             if isinstance(seat, RemoteSeat):
                 return await self._ask_remote(turn, seat, messages, tools, after)
-            prompt = tuple(turn.conversation.ids)
-            asked_params = seat.with_max_tokens(max_tokens).params
-            params = budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, asked_params)
-            turn.bound = budget.bound
-            turn.temperature = params.temperature
+            prompt = turn.conversation.prompt
+            params = seat.params if max_tokens is None else seat.with_max_tokens(max_tokens).params
+            if budget.limited:
+                params = budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, params)
+            turn.bound, turn.temperature = budget.bound, params.temperature
             seeds = self._seeds.get(seat_name) or self._new_seeds(seat_name)
             seed, key = seeds.draw()
             completion = await seat.sampler.generate(prompt, params, seed=seed, request_id=key)
@@ -258,8 +257,6 @@ class Recorder:
             self._open_root(turn, seat, whole or [*known, *new], tools, "bridge_refused")
             return
         turn.parent, turn.parent_index = parent, parent.index
-        if type(context_ids) is not list:
-            context_ids = _whole(context_ids)
         turn.read(conversation.branch(parent), context_ids, new)
 
     def _open_root(
@@ -273,7 +270,7 @@ class Recorder:
         """Let ``turn`` be a root, and count why its prompt had to be rendered."""
         context_ids = self._start_root(seat, asked, tools, reason)
         turn.parent = turn.parent_index = None
-        turn.read(Conversation([], [], snapshot(tools)), _whole(context_ids), asked)
+        turn.read(Conversation((), [], snapshot(tools) if tools else ()), _whole(context_ids), asked)
 
     def _followed(self, reply: Reply, seat_name: str) -> RecordedTurn:
         """Return the turn of a reply that is followed up."""
@@ -295,7 +292,7 @@ class Recorder:
                 f"the request does not continue the recorded conversation ({reason}):"
                 f" {len(asked)} messages after {len(self.forest.turns)} turns",
             )
-        self.roots[reason] += 1
+        self.roots[reason] = self.roots.get(reason, 0) + 1
         return seat.renderer.first(asked, tools) if isinstance(seat, PolicySeat) else ()
 
     def _record(
@@ -314,7 +311,8 @@ class Recorder:
         turn.logprobs_start = forest.draw(count, completion.logprobs, completion.policy_versions)
         message = assistant_message(parsed)
         reply = Reply(message, parsed.text, parsed.tool_calls, stop_reason, action_ids, len(forest.turns))
-        self.budget.spend(count)
+        if self.budget.limited:
+            self.budget.spend(count)
         forest.add(turn, reply)
         return reply
 
@@ -357,14 +355,14 @@ class Recorder:
                 pass  # then a root is counted
         return len(seat.renderer.first(asked, tools))
 
-    def bridge_after(self, turn: RecordedTurn, messages: Sequence[Message]) -> Sequence[int]:
+    def bridge_after(self, turn: RecordedTurn, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the ids that ``messages`` would add after ``turn``; empty where they cannot be bridged."""
         if not messages:
-            return []
+            return ()
         try:
-            return _bridge(self._seats[turn.seat], turn, list(messages))
+            return _bridge(self._seats[turn.seat], turn, messages)
         except TemplateError:
-            return []
+            return ()
 
 
 class RecordedPolicy:
@@ -402,13 +400,14 @@ async def _let_others_run() -> None:
     await asyncio.sleep(0)
 
 
-def _bridge(seat: Seat, parent: RecordedTurn, new: Sequence[Any]) -> Sequence[int]:
+def _bridge(seat: Seat, parent: RecordedTurn, new: Sequence[Any]) -> tuple[int, ...]:
     for message in new:
         if (type(message) is dict or isinstance(message, Mapping)) and message.get("role") == "assistant":
             raise TemplateError("a reply that was not sampled here cannot follow a sampled one")
     if isinstance(seat, RemoteSeat):
         return ()
-    return seat.renderer.bridge(parent.action_ids, new)
+    ids = seat.renderer.bridge(parent.action_ids, new)
+    return tuple(ids) if type(ids) is list else _whole(ids)
 
 
 def _whole(ids: Any) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
     turns = forest.turns
     laid, starts, actions = _laid_out(forest)
     end = len(laid)
-    laid += final_context_ids
+    laid += tuple(final_context_ids)
     _, _, parents, temperatures, stop_reasons, seats, uses = (
         zip(*map(_PARTS, turns), strict=True) if turns else [()] * 7
     )
@@ -49,7 +49,7 @@ def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
     )
 
 
-def _laid_out(forest: Forest) -> tuple[list[int], Sequence[int], tuple[int, ...]]:
+def _laid_out(forest: Forest) -> tuple[tuple[int, ...], Sequence[int], tuple[int, ...]]:
     """Return all ids, turn after turn, and where in them turns and actions begin."""
     turns = forest.turns
     if forest.is_chain and turns:  # they lie so already
@@ -62,7 +62,7 @@ def _laid_out(forest: Forest) -> tuple[list[int], Sequence[int], tuple[int, ...]
         starts.append(len(laid))
         found.append(len(laid) + turn.action_start - turn.ids_start)
         laid += turn.conversation.ids[turn.ids_start : turn.ids_end]
-    return laid, starts, tuple(found)
+    return tuple(laid), starts, tuple(found)
 
 
 def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> EventColumns:

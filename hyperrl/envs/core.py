@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from gymnasium.error import ResetNeeded
 
@@ -26,7 +26,7 @@ from hyperrl.envs.played import PlayedGroup
 from hyperrl.envs.random_source import SeededEnv
 from hyperrl.envs.rewards import Reward
 from hyperrl.envs.scoring import Rewards, score_episode, score_members
-from hyperrl.envs.spaces import Unicode
+from hyperrl.envs.set_by_init import SetByInit, SpaceOnDemand
 from hyperrl.envs.taskset import Task, Taskset, as_taskset, find_task
 from hyperrl.envs.tool_turn import choose_tools, run_calls, tool_messages, unrun_records
 from hyperrl.envs.tools import Tool
@@ -41,8 +41,7 @@ __all__ = ["TextEnv", "score_as_it_stands"]
 
 T = TypeVar("T")
 Face = Literal["sync", "async"]
-_SPACES = frozenset({"observation_space", "action_space"})
-_SET_BY_INIT = frozenset({"split", "render_mode", "_taskset", "_face"}) | _SPACES
+_SET_BY_INIT = frozenset({"split", "render_mode", "observation_space", "action_space"})
 
 
 class TextEnv(SeededEnv, ABC):
@@ -103,6 +102,11 @@ class TextEnv(SeededEnv, ABC):
     sandbox: Sandbox | None = None
     workspace: Path | None = None
     _blueprint: ClassVar[Blueprint]
+    observation_space: Any = SpaceOnDemand()
+    action_space: Any = SpaceOnDemand()
+    split: str = cast(str, SetByInit())
+    _taskset: Taskset | None = cast("Taskset | None", SetByInit())
+    _face: Face | None = cast("Face | None", SetByInit())
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -125,23 +129,13 @@ class TextEnv(SeededEnv, ABC):
             raise ConfigError(f"render_mode must be None or 'ansi', got {render_mode!r}")
         self.split = split
         self.render_mode = render_mode
-        self._taskset: Taskset | None = None
+        self._taskset = None
         self._episode: Episode | None = None
         self._offered: dict[str, Tool] | None = None
         self._suspends = self._blueprint.suspends
-        self._face: Face | None = None
+        self._face = None
         self._live = False
         self._ending = False
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _SPACES and "split" in self.__dict__:
-            return self.__dict__.setdefault(name, Unicode())  # made when it is first asked for
-        if name in _SET_BY_INIT:
-            raise EnvError(
-                f"{type(self).__name__} has no {name!r} yet: its __init__ must take **kwargs and first call"
-                " super().__init__(**kwargs)"
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what the class gives again, since neither tools nor generated tasks can be pickled."""
@@ -386,18 +380,25 @@ class TextEnv(SeededEnv, ABC):
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, got {type(action).__name__}")
         self._pause()
-        episode = self._episode or self._playing
+        episode, blueprint = self._episode or self._playing, self._blueprint
         try:
-            episode.act(action)
-            calls = episode.read_calls() if self._offered else ()
-            episode.keep_action()
+            calls = episode.act(action, with_tools=bool(self._offered))
             if episode.cut:
                 records = episode.tool_records = unrun_records(calls)
                 outcome = await self._end(episode, records)
             elif calls:
                 outcome = await self._run_tools(episode, calls)
             else:
-                outcome = await self._answer(episode)
+                reply = blueprint.reply
+                said: Any = None if reply is None else reply.call(self, episode)
+                if reply is not None and reply.is_async:
+                    said = await said
+                if type(said) is str and not self._ending and not blueprint.step_rewards:
+                    observation = episode.hear_text(said)
+                    self._live = self._live or episode is self._episode
+                    outcome = Outcome("reply", observation, episode.task.task_id)
+                else:
+                    outcome = await self._answer(episode, said)
         except BaseException:
             await episode.release()
             raise
@@ -405,27 +406,15 @@ class TextEnv(SeededEnv, ABC):
             await episode.release()
         return outcome
 
-    async def _answer(self, episode: Episode) -> Outcome:
-        reply = self._blueprint.reply
-        said = None
-        if reply is not None:
-            said = reply.call(self, episode)
-            if reply.is_async:
-                said = await said
+    async def _answer(self, episode: Episode, said: object) -> Outcome:
+        """Go on after a reply, or end: without one the action was the answer."""
         if said is None:
             return await self._end(episode)
-        if type(said) is str:
-            observation = Observation(said)
-            episode.hear_text(said)
-        else:
-            observation = Observation.from_messages(as_messages(said, f"{type(self).__name__}.reply"))
-            episode.hear(observation)
+        observation = Observation.from_messages(as_messages(said, f"{type(self).__name__}.reply"))
+        episode.hear(observation)
         if self._ending:
             return await self._end(episode, observation=observation)
-        if self._blueprint.step_rewards:
-            return await self._go_on(episode, "reply", observation)
-        self._live = self._live or episode is self._episode
-        return Outcome("reply", observation, episode.task.task_id)
+        return await self._go_on(episode, "reply", observation)
 
     async def _run_tools(self, episode: Episode, calls: tuple[ToolCall, ...]) -> Outcome:
         records = episode.tool_records = await run_calls(calls, self._offered or {}, self)

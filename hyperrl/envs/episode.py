@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hyperrl.envs.driving import being_cancelled, in_event_loop
-from hyperrl.envs.messages import Action, Observation, Spoken, message_text, unfold, visible_text
+from hyperrl.envs.messages import Action, Observation, message_text, visible_text
 from hyperrl.envs.random_source import RandomSource
 from hyperrl.envs.taskset import Task
 from hyperrl.envs.tool_calls import parse_tool_calls
@@ -27,7 +27,10 @@ logger = logging.getLogger(__name__)
 RELEASE_LIMIT_S = 10.0
 """Seconds that closing the resources of an episode may take; what is not closed then is given up."""
 
+_STOP = StopReason.STOP
 _CUT = (StopReason.LENGTH, StopReason.ABORT)
+_Action = tuple[str] | tuple[str, str | None, tuple[ToolCall, ...]]
+"""The text of an action without calls; or an action, its text without calls and reasoning, and its calls."""
 
 
 class Episode:
@@ -45,7 +48,6 @@ class Episode:
 
     __slots__ = (
         "_answer",
-        "_calls",
         "_over",
         "_random",
         "_resources",
@@ -69,10 +71,9 @@ class Episode:
         self.cut = False
         self.tool_records: tuple[ToolRecord, ...] = ()
         self._answer: str | None = None
-        self._calls: tuple[ToolCall, ...] = ()
         self._over = False
         self._resources: AsyncExitStack | None = None
-        self._said: list[str | list[Message] | tuple[str, str | None, tuple[ToolCall, ...]]] = []
+        self._said: list[str | list[Message] | _Action] = []
 
     @property
     def rng(self) -> np.random.Generator:
@@ -114,43 +115,40 @@ class Episode:
         """Take note of what the policy reads next; the caller may change what it holds."""
         self._said.append([dict(message) for message in observation.messages])
 
-    def hear_text(self, text: str) -> None:
-        """Take note of one user message that the policy reads next."""
+    def hear_text(self, text: str) -> Observation:
+        """Take note of one user message that the policy reads next, and return it as an observation."""
         self._said.append(text)
+        return Observation(text)
 
-    def act(self, action: str) -> None:
-        """Take note of an action."""
+    def act(self, action: str, *, with_tools: bool) -> tuple[ToolCall, ...]:
+        """Take note of an action, and return the tool calls in it where the episode has tools."""
         self.action = action
         self.turn += 1
         self.tool_records = ()
-        self._calls = ()
         if isinstance(action, Action):
             self._answer = action.content
-            self.stop_reason = action.stop_reason or StopReason.STOP
+            self.stop_reason = action.stop_reason or _STOP
         else:
             self._answer = None
-            self.stop_reason = StopReason.STOP
-        self.cut = self.stop_reason in _CUT
+            self.stop_reason = _STOP
+        self.cut = self.stop_reason is not _STOP and self.stop_reason in _CUT
+        calls = self._read_calls(action) if with_tools else ()
+        if calls:
+            self._said.append((action, self._answer, calls))
+        else:
+            self._said.append((str(action) if self._answer is None else self._answer,))
+        return calls
 
-    def read_calls(self) -> tuple[ToolCall, ...]:
-        """Return the tool calls of the last action: those it carries, or those its text holds."""
-        carried = self.action.tool_calls if isinstance(self.action, Action) else None
+    def _read_calls(self, action: str) -> tuple[ToolCall, ...]:
+        """Return the tool calls that an action carries, or those that its text holds."""
+        carried = action.tool_calls if isinstance(action, Action) else None
         if carried is not None:
-            self._calls = carried
             if carried and self._answer is None:
-                self._answer = parse_tool_calls(visible_text(self.action), id_prefix="").content
-        else:
-            parsed = parse_tool_calls(visible_text(self.action), id_prefix=f"call_{self.turn}_")
-            self._calls = parsed.tool_calls
-            self._answer = parsed.content if self._answer is None else self._answer
-        return self._calls
-
-    def keep_action(self) -> None:
-        """Append the last action to the conversation."""
-        if self._calls:
-            self._said.append((self.action, self._answer, self._calls))
-        else:
-            self._said.append(Spoken(self.action if self._answer is None else self._answer))
+                self._answer = parse_tool_calls(visible_text(action), id_prefix="").content
+            return carried
+        parsed = parse_tool_calls(visible_text(action), id_prefix=f"call_{self.turn}_")
+        self._answer = parsed.content if self._answer is None else self._answer
+        return parsed.tool_calls
 
     @property
     def answer(self) -> str:
@@ -165,7 +163,7 @@ class Episode:
         conversation: list[Message] = []
         for said in self._said:
             if isinstance(said, str):
-                conversation.append(unfold(said))
+                conversation.append({"role": "user", "content": said})
             elif isinstance(said, list):
                 conversation.extend(map(dict, said))
             else:
@@ -177,7 +175,7 @@ class Episode:
         return "\n\n".join(map(_paragraph, self.messages))
 
 
-def _assistant_message(action: str, answer: str | None, calls: tuple[ToolCall, ...]) -> Message:
+def _assistant_message(action: str, answer: str | None = None, calls: tuple[ToolCall, ...] = ()) -> Message:
     message: dict[str, Any] = {"role": "assistant", "content": str(action) if answer is None else answer}
     if calls:
         message["tool_calls"] = [

@@ -16,11 +16,8 @@ from hyperrl.trajectory import StopReason
 __all__ = [
     "Action",
     "Observation",
-    "Spoken",
     "as_messages",
-    "fold",
     "message_text",
-    "unfold",
     "visible_text",
 ]
 
@@ -111,36 +108,6 @@ class Action(str):
 
 def _rebuild_action(kind: type[Action], text: str, values: dict[str, Any]) -> Action:
     return kind(text, **values)
-
-
-class Spoken(str):
-    """The content of an assistant message that consists of it; see :func:`fold`."""
-
-    __slots__ = ()
-
-
-def fold(message: Message) -> str | None:
-    """Return what stands for a message while it is only kept: text, where it has a role and a text alone.
-
-    A conversation of many turns then is a list of texts, of which there is no mapping that somebody else
-    could change, and the garbage collector has nothing to follow. ``None`` where the message says more.
-    """
-    if type(message) is dict and len(message) == 2:
-        content = message.get("content")
-        if type(content) is str:
-            role = message.get("role")
-            if role == "user":
-                return content
-            if role == "assistant":
-                return Spoken(content)
-    return None
-
-
-def unfold(text: str) -> dict[str, Any]:
-    """Return the message that ``text`` stands for, made anew."""
-    if type(text) is Spoken:
-        return {"role": "assistant", "content": str(text)}
-    return {"role": "user", "content": text}
 
 
 def as_messages(said: object, where: str) -> list[Message]:

@@ -121,9 +121,10 @@ def test_no_echo_of_an_answer_breaks_the_path(losses: list[set[str]]) -> None:
     served = asyncio.run(main())
     assert served.paths == [None, 0, 1, 2]
     forest = served.recorder.forest
-    ids = forest.turns[-1].conversation.ids
+    conversation = forest.turns[-1].conversation
+    ids = conversation.ids
     for turn in forest.turns:
-        assert turn.conversation.ids is ids
+        assert turn.conversation is conversation
         assert ids[turn.action_start : turn.ids_end] == turn.action_ids
     assert served.recorder.roots == {"first": 1}
 
@@ -140,7 +141,7 @@ def test_what_was_never_sampled_is_context_only() -> None:
 
     served = asyncio.run(main())
     assert served.paths == [None, 0]
-    assert [turn.action_ids[:-1] for turn in served.recorder.forest.turns] == [list(b"one"), list(b"two")]
+    assert [turn.action_ids[:-1] for turn in served.recorder.forest.turns] == [tuple(b"one"), tuple(b"two")]
 
 
 def test_codex_compaction_and_what_follows_it() -> None:
