@@ -98,19 +98,17 @@ class TurnColumns:
 class EventColumns(NamedTuple):
     """The events of an episode: what is said of each in :class:`hyperrl.trajectory.Event`."""
 
-    turns: list[int | None]
-    observations: list[str]
-    actions: list[str]
-    tool_calls: list[tuple[Any, ...]]
-    stepped: list[bool]
+    turns: Sequence[int | None]
+    observations: Sequence[str]
+    actions: Sequence[str]
+    tool_calls: Sequence[tuple[Any, ...]]
+    stepped: Sequence[bool]
 
-    def add(self, observation: str) -> None:
-        """Add what was read after the last action."""
-        self.turns.append(None)
-        self.observations.append(observation)
-        self.actions.append("")
-        self.tool_calls.append(())
-        self.stepped.append(False)
+    def with_final(self, observation: str) -> EventColumns:
+        """Return columns that also hold what was read after the last action."""
+        turns, observations, actions, calls, stepped = self
+        observations = (*observations, observation)
+        return EventColumns((*turns, None), observations, (*actions, ""), (*calls, ()), (*stepped, False))
 
 
 def columns_of(turns: Sequence[Any]) -> TurnColumns:
@@ -146,18 +144,24 @@ def check_layout(columns: TurnColumns) -> None:
         TrajectoryError: they do not.
     """
     ids, logprobs, versions = columns.ids, columns.logprobs, columns.policy_versions
-    for name, dtype in (("ids", _IDS), ("logprobs", _LOGPROBS), ("policy_versions", _IDS)):
-        values = getattr(columns, name)
-        if seal(values, dtype, name) is not values:
+    named = ((ids, _IDS, "ids"), (logprobs, _LOGPROBS, "logprobs"), (versions, _IDS, "policy_versions"))
+    for array, dtype, name in named:
+        if seal(array, dtype, name) is not array:
             raise TrajectoryError(f"columns: {name} must be a read-only array of {dtype.name}")
-    count, starts, actions = len(columns.parents), columns.starts, columns.action_starts
-    values = (actions, columns.sampled, columns.temperatures, columns.stop_reasons, columns.policies)
-    if len(starts) != count + 1 or not {count}.issuperset(map(len, (*values, columns.uses))):
+    count, starts, actions, sampled = (
+        len(columns.parents),
+        columns.starts,
+        columns.action_starts,
+        columns.sampled,
+    )
+    values = (actions, sampled, columns.temperatures, columns.stop_reasons, columns.policies, columns.uses)
+    if len(starts) != count + 1 or not {count}.issuperset(map(len, values)):
         raise TrajectoryError(f"columns: {count} parents need one value a turn in every other column")
-    rising = all(map(operator.le, starts, actions)) and all(map(operator.le, actions, starts[1:]))
+    lengths = columns.action_lengths
+    rising = not count or (min(columns.context_lengths) >= 0 and min(lengths) >= 0)
     if not rising or starts[0] != 0 or starts[-1] > len(ids):
         raise TrajectoryError(f"columns: turns must lie one after the other in the {len(ids)} ids")
-    drawn = columns.drawn_starts[-1]
+    drawn = sum(map(operator.mul, lengths, sampled)) if False in sampled else sum(lengths)
     if len(logprobs) != drawn or len(versions) != drawn:
         raise TrajectoryError(
             f"columns: {drawn} sampled action_ids but {len(logprobs)} behavior_logprobs and"
@@ -175,8 +179,9 @@ def surely_valid(columns: TurnColumns) -> bool:
         return False
     if columns.parents != (None, *range(count - 1)) and not _in_order(columns.parents):
         return False
-    if not all(0 <= temperature < math.inf for temperature in set(columns.temperatures)):
-        return False
+    for temperature in set(columns.temperatures):
+        if not 0 <= temperature < math.inf:
+            return False
     versions, logprobs = columns.policy_versions, columns.logprobs
     first = versions[:1].tobytes()
     if versions[0] < 0 or versions.tobytes() != first * len(versions) or _least(columns.ids) < 0:

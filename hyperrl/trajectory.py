@@ -33,7 +33,7 @@ from hyperrl.columns import (
     surely_valid,
 )
 from hyperrl.errors import TrajectoryError
-from hyperrl.turn_checks import check_turns
+from hyperrl.turn_checks import check_outcome, check_references, check_turns
 
 __all__ = [
     "EXCLUDED",
@@ -279,27 +279,37 @@ class Trajectory(_Deferred):
         Raises:
             TrajectoryError: an invariant does not hold, as for a trajectory that is built of turns.
         """
+        turns: Any = columns
+        seen: Any = events
         final = columns.ids[columns.starts[-1] :]
-        return cls(turns=cast(Any, columns), events=cast(Any, events), final_context_ids=final, **values)
+        return cls(turns=turns, events=seen, final_context_ids=final, **values)
 
     def __post_init__(self) -> None:
-        put, turns, events = object.__setattr__, cast(Any, self.turns), cast(Any, self.events)
-        put(self, "_columns", turns if type(turns) is TurnColumns else None)
-        put(self, "_event_columns", events if type(events) is EventColumns else None)
-        if self._columns is None:
-            put(self, "turns", _sealed_turns(turns))
-        else:
-            check_layout(turns)
+        put = object.__setattr__
+        turns: Any = self.turns
+        events: Any = self.events
+        if type(turns) is TurnColumns:
+            put(self, "_columns", turns)
             object.__delattr__(self, "turns")
+            check_layout(turns)
             if not surely_valid(turns):
                 check_turns(self.turns)
-        if self._event_columns is not None:
+        else:
+            turns = _sealed_turns(turns)
+            put(self, "_columns", None)
+            put(self, "turns", turns)
+        by_columns = type(events) is EventColumns
+        put(self, "_event_columns", events if by_columns else None)
+        if by_columns:
             object.__delattr__(self, "events")
         put(self, "final_context_ids", seal(self.final_context_ids, _IDS, "final_context_ids"))
-        for name in ("env_kwargs", "reset_options", "metrics", "timings"):
-            put(self, name, MappingProxyType(dict(getattr(self, name))))
-        _check_outcome(self)
-        _check_references(self)
+        put(self, "env_kwargs", MappingProxyType(dict(self.env_kwargs)))
+        put(self, "reset_options", MappingProxyType(dict(self.reset_options)))
+        put(self, "metrics", MappingProxyType(dict(self.metrics)))
+        put(self, "timings", MappingProxyType(dict(self.timings)))
+        check_outcome(self)
+        named = [term.turn for term in self.reward_terms]
+        check_references(len(turns), named, events.turns if by_columns else [event.turn for event in events])
 
     if not TYPE_CHECKING:
 
@@ -474,27 +484,3 @@ def _sealed_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
     sealed = tuple([_sealed_turn(turn, index) for index, turn in enumerate(turns)])
     check_turns(sealed)
     return sealed
-
-
-def _check_outcome(trajectory: Trajectory) -> None:
-    if trajectory.truncated != (trajectory.truncation_reason is not None):
-        raise TrajectoryError("truncated and truncation_reason must be given together")
-    if trajectory.sample_index < 0:
-        raise TrajectoryError(f"sample_index must be >= 0, got {trajectory.sample_index}")
-    for term in trajectory.reward_terms:
-        if term.score is None and term.error is None:
-            raise TrajectoryError(f"reward term {term.name!r} is unscored without an error")
-        if term.score is not None and not math.isfinite(term.score):
-            raise TrajectoryError(f"reward term {term.name!r} has the score {term.score}")
-        if not math.isfinite(term.weight):
-            raise TrajectoryError(f"reward term {term.name!r} has the weight {term.weight}")
-
-
-def _check_references(trajectory: Trajectory) -> None:
-    turns, events = trajectory._columns, trajectory._event_columns
-    count = len(trajectory.turns if turns is None else turns)
-    read = [event.turn for event in trajectory.events] if events is None else events.turns
-    for what, named in (("reward term", [term.turn for term in trajectory.reward_terms]), ("event", read)):
-        for turn in named:
-            if turn is not None and not 0 <= turn < count:
-                raise TrajectoryError(f"{what} names turn {turn} of {count}")

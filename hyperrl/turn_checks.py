@@ -1,4 +1,4 @@
-"""What holds for every turn of a trajectory, checked one by one, with an error that names the turn."""
+"""What holds for a trajectory and for each of its turns, with an error that names the turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from hyperrl.columns import NOT_SAMPLED, columns_of, surely_valid
 from hyperrl.errors import TrajectoryError
 
-__all__ = ["check_turns"]
+__all__ = ["check_outcome", "check_references", "check_turns"]
 
 
 def check_turns(turns: Sequence[Any]) -> None:
@@ -79,3 +79,27 @@ def _check_lineage(turn: Any, index: int, before: Sequence[Any]) -> None:
                 )
             return
         parent = other.parent
+
+
+def check_outcome(trajectory: Any) -> None:
+    """Check how an episode ended, its place in the group, and its reward terms. Raises TrajectoryError."""
+    if trajectory.truncated != (trajectory.truncation_reason is not None):
+        raise TrajectoryError("truncated and truncation_reason must be given together")
+    if trajectory.sample_index < 0:
+        raise TrajectoryError(f"sample_index must be >= 0, got {trajectory.sample_index}")
+    for term in trajectory.reward_terms:
+        score = term.score
+        if score is None and term.error is None:
+            raise TrajectoryError(f"reward term {term.name!r} is unscored without an error")
+        if score is not None and not math.isfinite(score):
+            raise TrajectoryError(f"reward term {term.name!r} has the score {score}")
+        if not math.isfinite(term.weight):
+            raise TrajectoryError(f"reward term {term.name!r} has the weight {term.weight}")
+
+
+def check_references(count: int, rewarded: Sequence[int | None], read: Sequence[int | None]) -> None:
+    """Check that reward terms and events name one of the ``count`` turns. Raises TrajectoryError."""
+    for what, named in (("reward term", rewarded), ("event", read)):
+        for turn in named:
+            if turn is not None and not 0 <= turn < count:
+                raise TrajectoryError(f"{what} names turn {turn} of {count}")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload, runtime_checkable
 
 from hyperrl.agents.dotted_path import load_object
 from hyperrl.envs.messages import Action, Observation
@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from hyperrl.envs.core import TextEnv
     from hyperrl.envs.outcome import Outcome
 
-__all__ = ["AgentProgram", "EpisodeContext", "FunctionProgram", "StepRecord", "load_program", "program_name"]
+__all__ = [
+    "AgentProgram",
+    "EpisodeContext",
+    "FunctionProgram",
+    "StepRecord",
+    "Steps",
+    "load_program",
+    "program_name",
+]
 
 PROGRAMS = {
     "turn_loop": "hyperrl.agents.turn_loop:TurnLoop",
@@ -74,6 +82,39 @@ class StepRecord(NamedTuple):
     stop_reason: StopReason
 
 
+class Steps(Sequence[StepRecord]):
+    """The actions that reached the environment, in order; each record is made when it is looked at.
+
+    Attributes:
+        turns, outcomes, stop_reasons: what the records hold, one of each a step.
+    """
+
+    __slots__ = ("outcomes", "stop_reasons", "turns")
+
+    def __init__(self) -> None:
+        self.turns: list[int | None] = []
+        self.outcomes: list[Outcome] = []
+        self.stop_reasons: list[StopReason] = []
+
+    @overload
+    def __getitem__(self, index: int) -> StepRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[StepRecord]: ...
+    def __getitem__(self, index: int | slice) -> StepRecord | list[StepRecord]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return StepRecord(self.turns[index], self.outcomes[index], self.stop_reasons[index])
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+    def add(self, turn: int | None, outcome: Outcome, stop_reason: StopReason) -> None:
+        """Add a step."""
+        self.turns.append(turn)
+        self.outcomes.append(outcome)
+        self.stop_reasons.append(stop_reason)
+
+
 class EpisodeContext:
     """What a program is given.
 
@@ -109,7 +150,7 @@ class EpisodeContext:
         self.tools: tuple[ToolSchema, ...] = env.tools
         self.deadline = deadline
         self.recorder = recorder
-        self.steps: list[StepRecord] = []
+        self.steps = Steps()
         self.late_terms: tuple[RewardTerm, ...] = ()
         self.stepping = False
         self.step_s = 0.0
@@ -177,7 +218,8 @@ class EpisodeContext:
     @property
     def terminated(self) -> bool:
         """Whether the episode has ended: by the environment, or by :meth:`finish`."""
-        return self._finished or (bool(self.steps) and self.steps[-1].outcome.terminated)
+        outcomes = self.steps.outcomes
+        return self._finished or (bool(outcomes) and outcomes[-1].terminated)
 
     @property
     def remaining_s(self) -> float | None:
@@ -202,9 +244,8 @@ class EpisodeContext:
         A :class:`Reply` belongs to its own turn; a text belongs to the ``train`` turn that was answered last.
         """
         if isinstance(action, Reply):
-            turn, stop_reason = action.turn, action.stop_reason
-            content = action.message.get("content") or ""
-            action = Action.of(action.text, action.action_ids, action.tool_calls, stop_reason, content)
+            message, text, calls, stop_reason, action_ids, turn, _ = action
+            action = Action.of(text, action_ids, calls, stop_reason, message.get("content") or "")
         else:
             turn, stop_reason = self.recorder.forest.last_train_turn(), StopReason.STOP
         started = perf_counter()
@@ -217,7 +258,7 @@ class EpisodeContext:
         finally:
             self.step_s += perf_counter() - started
         self.stepping = False
-        self.steps.append(StepRecord(turn, outcome, stop_reason))
+        self.steps.add(turn, outcome, stop_reason)
         return outcome
 
     async def finish(self) -> None:

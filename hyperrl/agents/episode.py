@@ -12,7 +12,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hyperrl.agents.base import AgentProgram, EpisodeContext, program_name
+from hyperrl.agents.base import AgentProgram, EpisodeContext, Steps, program_name
 from hyperrl.agents.faults import EpisodeError
 from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import PolicySeat, Recorder, Seat
@@ -239,9 +239,9 @@ class Episode:
 
     def seal(self) -> Trajectory:
         """Return the record of the episode."""
-        turns = self._recorder.forest.turns
-        ctx = self._ctx
-        steps = ctx.steps if ctx is not None else []
+        forest, ctx = self._recorder.forest, self._ctx
+        turns = forest.turns
+        steps = Steps() if ctx is None else ctx.steps
         plan, settings = self._plan, self._settings
         reason = self._truncation()
         values: dict[str, Any] = {
@@ -264,7 +264,7 @@ class Episode:
         }
         try:
             return Trajectory.from_columns(
-                seal_turns(self._recorder.forest, self._final_context_ids()),
+                seal_turns(forest, self._final_context_ids()),
                 seal_events(turns, steps),
                 reward_terms=self._reward_terms(),
                 failure=self._failure,
@@ -281,7 +281,9 @@ class Episode:
         ctx = self._ctx
         if ctx is None:
             return ()
-        last = ctx.steps[-1].turn if ctx.steps else self._recorder.forest.last_train_turn()
+        if not ctx.late_terms:
+            return seal_reward_terms(ctx.steps)
+        last = ctx.steps.turns[-1] if ctx.steps else self._recorder.forest.last_train_turn()
         return seal_reward_terms(ctx.steps, [(last, term) for term in ctx.late_terms])
 
     @property
@@ -302,27 +304,30 @@ class Episode:
 
     def _truncation(self) -> TruncationReason | None:
         if self._ctx is not None and self._cut_by_length():
-            turn = self._ctx.steps[-1].turn if self._ctx.steps else self._recorder.forest.last_train_turn()
+            steps = self._ctx.steps
+            turn = steps.turns[-1] if steps else self._recorder.forest.last_train_turn()
             return TruncationReason.MAX_TOKENS if turn is None else self._recorder.forest.turns[turn].bound
         ended = self._ctx is not None and self._ctx.terminated
         return None if ended else self._recorder.budget.reached
 
     def _cut_by_length(self) -> bool:
         """Whether the last action was cut: the one that was stepped, or that a served program was sent."""
-        steps = self._ctx.steps if self._ctx is not None else []
-        if steps and steps[-1].stop_reason is StopReason.LENGTH:
+        steps = Steps() if self._ctx is None else self._ctx.steps
+        if steps and steps.stop_reasons[-1] is StopReason.LENGTH:
             return True
+        if self._session is None:
+            return False
         last = self._recorder.forest.last_train_turn()
-        if self._session is None or last is None or (steps and steps[-1].turn != last):
+        if last is None or (steps and steps.turns[-1] != last):
             return False
         return self._recorder.forest.turns[last].stop_reason is StopReason.LENGTH
 
     def _final_context_ids(self) -> tuple[int, ...]:
         """Return the ids of what the last action led to, if nobody was asked after it."""
         turns, ctx = self._recorder.forest.turns, self._ctx
-        if ctx is None or not ctx.steps or not turns or ctx.steps[-1].turn != turns[-1].index:
+        if ctx is None or not ctx.steps or not turns or ctx.steps.turns[-1] != turns[-1].index:
             return ()
-        return self._recorder.bridge_after(turns[-1], ctx.steps[-1].outcome.observation.messages)
+        return self._recorder.bridge_after(turns[-1], ctx.steps.outcomes[-1].observation.messages)
 
     def _all_timings(self) -> dict[str, float]:
         step_s = self._ctx.step_s if self._ctx is not None else 0.0

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
-from typing import Any
+from struct import Struct, error
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperrl.agents.base import StepRecord
+from hyperrl.agents.base import Steps
 from hyperrl.agents.forest import Forest, RecordedTurn
 from hyperrl.columns import EventColumns, TurnColumns
 from hyperrl.envs.messages import message_text
@@ -22,25 +23,29 @@ from hyperrl.trajectory import RewardTerm, ToolRecord
 
 __all__ = ["compute_metrics", "seal_events", "seal_reward_terms", "seal_turns"]
 
-_PARTS = attrgetter("ids_start", "action_start", "parent_index", "temperature", "stop_reason", "seat", "use")
+_PARTS = attrgetter(
+    "ids_start", "action_start", "logprobs_start", "parent_index", "temperature", "stop_reason", "seat", "use"
+)
+_TERMS, _RECORDS, _CALLS = attrgetter("reward_terms"), attrgetter("tool_records"), attrgetter("tool_calls")
 
 
 def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
     """Return the turns, and what was read after the last action."""
     turns = forest.turns
-    laid, starts, actions = _laid_out(forest)
-    end = len(laid)
-    laid += tuple(final_context_ids)
-    _, _, parents, temperatures, stop_reasons, seats, uses = (
-        zip(*map(_PARTS, turns), strict=True) if turns else [()] * 7
+    starts, actions, drawn, parents, temperatures, stop_reasons, seats, uses = (
+        zip(*map(_PARTS, turns), strict=True) if turns else [()] * 8
     )
+    if turns and forest.is_chain:  # they lie one after the other already
+        laid = turns[0].conversation.ids[: turns[-1].ids_end]
+    else:
+        laid, starts, actions = _laid_out(turns)
     return TurnColumns(
-        ids=_sealed(np.array(laid, np.int32)),
-        starts=(*starts, end),
+        ids=_sealed_ids((*laid, *final_context_ids) if final_context_ids else laid),
+        starts=(*starts, len(laid)),
         action_starts=actions,
-        logprobs=_sealed(np.array(forest.logprobs, np.float32)),
-        policy_versions=_sealed(np.array(forest.policy_versions, np.int32)),
-        sampled=tuple([turn.logprobs_start >= 0 for turn in turns]),
+        logprobs=np.frombuffer(forest.logprobs.tobytes(), np.float32),
+        policy_versions=np.frombuffer(forest.policy_versions.tobytes(), np.int32),
+        sampled=tuple([start >= 0 for start in drawn]),
         parents=parents,
         temperatures=temperatures,
         stop_reasons=stop_reasons,
@@ -49,55 +54,61 @@ def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
     )
 
 
-def _laid_out(forest: Forest) -> tuple[tuple[int, ...], Sequence[int], tuple[int, ...]]:
+def _laid_out(turns: Sequence[RecordedTurn]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return all ids, turn after turn, and where in them turns and actions begin."""
-    turns = forest.turns
-    if forest.is_chain and turns:  # they lie so already
-        starts = [turn.ids_start for turn in turns]
-        actions = tuple([turn.action_start for turn in turns])
-        return turns[0].conversation.ids[: turns[-1].ids_end], starts, actions
     laid: list[int] = []
-    starts, found = [], []
+    starts, actions = [], []
     for turn in turns:
         starts.append(len(laid))
-        found.append(len(laid) + turn.action_start - turn.ids_start)
+        actions.append(len(laid) + turn.action_start - turn.ids_start)
         laid += turn.conversation.ids[turn.ids_start : turn.ids_end]
-    return tuple(laid), starts, tuple(found)
+    return tuple(laid), tuple(starts), tuple(actions)
 
 
-def seal_events(turns: Sequence[RecordedTurn], steps: Sequence[StepRecord]) -> EventColumns:
+def _sealed_ids(ids: tuple[int, ...]) -> NDArray[np.int32]:
+    """Return ids as a read-only array; by way of bytes, which takes half as long as ``np.array``."""
+    try:
+        return np.frombuffer(Struct(f"{len(ids)}i").pack(*ids), np.int32)
+    except error:
+        return np.array(ids, np.int32)  # raises what says which id is none
+
+
+def seal_events(turns: Sequence[RecordedTurn], steps: Steps) -> EventColumns:
     """Return one event a turn, and one for what was read after the last action.
 
     A call that no tool answered is recorded with its parse status, or as ``not_run``. What a program ran
     by itself is recorded with the result that the policy read.
     """
-    results = _results(turns)
+    count = len(turns)
     stepped: dict[int | None, tuple[ToolRecord, ...]] = {}
-    for turn, outcome, _ in steps:
-        stepped[turn] = (*stepped[turn], *outcome.tool_records) if turn in stepped else outcome.tool_records
+    for index, records in zip(steps.turns, map(_RECORDS, steps.outcomes), strict=True):
+        stepped[index] = (*stepped[index], *records) if index in stepped else records
+    calls = [stepped.get(place, ()) for place in range(count)]
+    if any(map(_CALLS, turns)):
+        results = _results(turns)
+        for turn in turns:
+            if turn.tool_calls:
+                read = results.get(turn.index, {})
+                calls[turn.index] = _call_records(turn, calls[turn.index], read)
     columns = EventColumns(
-        turns=list(range(len(turns))),
-        observations=[turn.observation for turn in turns],
-        actions=[turn.text for turn in turns],
-        tool_calls=[
-            _call_records(turn, stepped.get(turn.index, ()), results.get(turn.index, {}))
-            if turn.tool_calls
-            else stepped.get(turn.index, ())
-            for turn in turns
-        ],
-        stepped=list(map(stepped.__contains__, range(len(turns)))),
+        turns=tuple(range(count)),
+        observations=tuple([turn.observation for turn in turns]),
+        actions=tuple([turn.text for turn in turns]),
+        tool_calls=tuple(calls),
+        stepped=tuple(map(stepped.__contains__, range(count))),
     )
-    if steps and steps[-1].outcome.observation and _is_last(turns, steps[-1]):
-        columns.add(str(steps[-1].outcome.observation))
-    return columns
+    last = steps.outcomes[-1].observation if steps.outcomes else ""
+    unread = bool(last) and (steps.turns[-1] is None or steps.turns[-1] == count - 1)
+    return columns.with_final(str(last)) if unread else columns
 
 
 def seal_reward_terms(
-    steps: Sequence[StepRecord], late: Sequence[tuple[int | None, RewardTerm]] = ()
+    steps: Steps, late: Sequence[tuple[int | None, RewardTerm]] = ()
 ) -> tuple[RewardTerm, ...]:
     """Return every reward term with the turn that earned it; ``late`` ones were scored without a step."""
-    earned = [(step.turn, term) for step in steps for term in step.outcome.reward_terms]
-    return tuple([_of_turn(term, turn) for turn, term in (*earned, *late)])
+    earned = zip(steps.turns, map(_TERMS, steps.outcomes), strict=True)
+    terms = [(turn, term) for turn, terms in earned for term in terms]
+    return tuple([_of_turn(term, turn) for turn, term in (*terms, *late)])
 
 
 def _of_turn(term: RewardTerm, turn: int | None) -> RewardTerm:
@@ -107,7 +118,7 @@ def _of_turn(term: RewardTerm, turn: int | None) -> RewardTerm:
 
 
 def compute_metrics(
-    turns: Sequence[RecordedTurn], steps: Sequence[StepRecord], roots: Mapping[str, int]
+    turns: Sequence[RecordedTurn], steps: Steps, roots: Mapping[str, int]
 ) -> dict[str, float]:
     """Return the numbers of an episode.
 
@@ -118,24 +129,25 @@ def compute_metrics(
     reports them.
     """
     extra = {reason: count for reason, count in roots.items() if reason != "first"}
+    action_tokens = _action_tokens(turns)
     metrics: dict[str, float] = {
         "turns": len(turns),
         "steps": len(steps),
         "context_tokens": sum([turn.action_start - turn.ids_start for turn in turns]),
-        "action_tokens": _action_tokens(turns),
+        "action_tokens": action_tokens,
         "new_root_rate": sum(extra.values()) / len(turns) if turns else 0.0,
     }
-    records = [record for _, outcome, _ in steps for record in outcome.tool_records]
+    records = list(chain.from_iterable(map(_RECORDS, steps.outcomes)))
     metrics["tool_calls"] = len(records)
     if records:
         statuses = Counter([record.status for record in records])
         metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
     metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
-    sampled = [turn for turn in turns if turn.logprobs_start >= 0]
-    if tokens := _action_tokens(sampled):
-        learned = _action_tokens([turn for turn in sampled if turn.use == "train"])
-        metrics["delivered_fraction"] = learned / tokens
-    reported = [turn.usage for turn in turns if turn.logprobs_start < 0 and turn.usage is not None]
+    remote = [turn for turn in turns if turn.logprobs_start < 0]
+    if sampled := action_tokens - _action_tokens(remote):
+        unlearned = [turn for turn in turns if turn.use != "train" and turn.logprobs_start >= 0]
+        metrics["delivered_fraction"] = (sampled - _action_tokens(unlearned)) / sampled
+    reported = [turn.usage for turn in remote if turn.usage is not None]
     if reported:
         metrics["endpoint_prompt_tokens"] = sum(prompt for prompt, _ in reported)
         metrics["endpoint_completion_tokens"] = sum(completion for _, completion in reported)
@@ -144,11 +156,6 @@ def compute_metrics(
 
 def _action_tokens(turns: Sequence[RecordedTurn]) -> int:
     return sum([turn.ids_end - turn.action_start for turn in turns])
-
-
-def _is_last(turns: Sequence[RecordedTurn], step: StepRecord) -> bool:
-    """Whether nothing was asked after ``step``, so that its observation was read by nobody."""
-    return step.turn is None or step.turn == len(turns) - 1
 
 
 def _results(turns: Sequence[RecordedTurn]) -> dict[int, dict[str, str]]:
@@ -186,8 +193,3 @@ def _unstepped(call: ToolCall, results: Mapping[str, str]) -> ToolRecord:
         result=results.get(call.call_id, ""),
         repairs=call.repairs,
     )
-
-
-def _sealed(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array

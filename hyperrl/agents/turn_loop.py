@@ -8,6 +8,8 @@ from hyperrl.trajectory import StopReason
 
 __all__ = ["TurnLoop"]
 
+_ABORT, _LENGTH = StopReason.ABORT, StopReason.LENGTH
+
 
 class TurnLoop:
     """Plays one policy against the environment, turn by turn, in a single growing conversation.
@@ -23,9 +25,10 @@ class TurnLoop:
         policy = ctx.policy
         reply = await policy.respond(ctx.observation.messages, ctx.tools)
         while True:
-            if reply.stop_reason is StopReason.ABORT:
+            stop_reason = reply.stop_reason
+            if stop_reason is _ABORT:
                 raise EpisodeError("aborted", "the sampler aborted the action before it ended")
             outcome = await ctx.step(reply)
-            if outcome.terminated or reply.stop_reason is StopReason.LENGTH:
+            if outcome.terminated or stop_reason is _LENGTH:
                 return
             reply = await policy.follow_up(reply, outcome.observation.messages)

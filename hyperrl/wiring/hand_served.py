@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from hyperrl.agents.base import Steps
 from hyperrl.agents.limits import RolloutLimits
 from hyperrl.agents.recorder import PolicySeat, Recorder
 from hyperrl.agents.rendering import load_renderer
@@ -91,7 +92,7 @@ def serve_by_hand(
     forest = recorder.forest
     return Trajectory.from_columns(
         seal_turns(forest, []),
-        seal_events(forest.turns, []),
+        seal_events(forest.turns, Steps()),
         run_id="gateway",
         group_id=(0, 0),
         sample_index=0,
@@ -99,5 +100,5 @@ def serve_by_hand(
         env_id="",
         seed=seed,
         program="by_hand",
-        metrics=compute_metrics(forest.turns, [], recorder.roots) | dict(served[0].metrics),
+        metrics=compute_metrics(forest.turns, Steps(), recorder.roots) | dict(served[0].metrics),
     )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from playground import SpySampler, assistant, counting_script, recorder, seat, user
 
+from hyperrl.agents.base import Steps
 from hyperrl.agents.byte_renderer import ByteRenderer
 from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import Recorder, RemoteSeat
@@ -28,7 +29,7 @@ TOOLS = [
 def sealed(record: Recorder, final: Sequence[int] = ()) -> Trajectory:
     names: dict[str, Any] = {"group_id": (0, 0), "sample_index": 0, "task_id": "t", "env_id": "e"}
     forest = record.forest
-    columns, events = seal_turns(forest, final), seal_events(forest.turns, ())
+    columns, events = seal_turns(forest, final), seal_events(forest.turns, Steps())
     return Trajectory.from_columns(columns, events, run_id="r", **names)
 
 
