@@ -29,11 +29,11 @@ class Faults:
     __slots__ = ("_noted",)
 
     def __init__(self) -> None:
-        self._noted: list[tuple[BaseException, str]] = []
+        self._noted: tuple[tuple[BaseException, str], ...] = ()
 
     def note(self, error: BaseException, stage: str) -> None:
         """Say that ``error`` was raised at ``stage``. The first note of an exception stays."""
-        self._noted.append((error, stage))
+        self._noted += ((error, stage),)
 
     def failure(self, error: BaseException) -> Failure:
         """Return the failure that ``error`` means for its episode.

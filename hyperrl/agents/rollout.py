@@ -130,7 +130,7 @@ class _Rollout:
             first = list(islice(self._waiting, places))
             for plan in first:
                 await self._attend(plan)
-            with patient_collector():
+            with patient_collector(len(first)):
                 await self._play_all(first)
         except BaseExceptionGroup as group:
             first_error = group.exceptions[0]

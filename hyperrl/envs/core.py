@@ -279,7 +279,7 @@ class TextEnv(SeededEnv, ABC):
     async def aclose_episode(self) -> None:
         """End the episode as it stands, and close what it opened. Twice is no error."""
         self._live = False
-        if self._episode is not None:
+        if self._episode is not None and self._episode.ends():
             await self._episode.release()
 
     def close(self) -> None:
@@ -350,12 +350,19 @@ class TextEnv(SeededEnv, ABC):
     async def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Outcome:
         await self.aclose_episode()
         try:
-            return await self._begin(seed, options)
+            episode = self._begin(seed, options)
+            start = self._blueprint.start
+            said = start.call(self, episode)
+            if start.is_async:
+                said = await said
+            observation = self._start_conversation(episode, said)
         except BaseException:
             await self.aclose_episode()
             raise
+        self._live = True
+        return _new(Outcome, ("reset", observation, episode.task.task_id, False, (), ()))
 
-    async def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Outcome:
+    def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Episode:
         self._seed(seed)
         self._ending = False
         options = dict(options or {})
@@ -363,19 +370,21 @@ class TextEnv(SeededEnv, ABC):
         self._blueprint.check_weights(type(self).__name__, self.reward_weights)
         episode = Episode(self._pick_task(options.get("task")), self._random_source(), options)
         self._episode, self._offered = episode, None
-        start = self._blueprint.start
-        said = start.call(self, episode)
-        if start.is_async:
-            said = await said
-        self._offered = self._choose_tools()
-        self._suspends = self._blueprint.suspends or any(tool.suspends for tool in self._offered.values())
+        return episode
+
+    def _start_conversation(self, episode: Episode, said: object) -> Observation:
+        """Choose the tools, and return what ``start`` said."""
+        offered = self._offered = self._choose_tools()
+        blueprint = self._blueprint
+        self._suspends = blueprint.suspends or any(tool.suspends for tool in offered.values())
+        if type(said) is str and self.system_prompt is None:
+            return episode.hear_text(said)
         messages = as_messages(said, f"{type(self).__name__}.start")
         if self.system_prompt is not None:
             messages.insert(0, {"role": "system", "content": self.system_prompt})
         observation = Observation.from_messages(messages)
         episode.hear(observation)
-        self._live = True
-        return Outcome(kind="reset", observation=observation, task_id=episode.task.task_id)
+        return observation
 
     async def _step(self, action: str) -> Outcome:
         if not isinstance(action, str):
@@ -404,7 +413,7 @@ class TextEnv(SeededEnv, ABC):
         except BaseException:
             await episode.release()
             raise
-        if outcome.terminated:
+        if outcome.terminated and episode.ends():
             await episode.release()
         return outcome
 
@@ -477,8 +486,10 @@ class TextEnv(SeededEnv, ABC):
         return tasks[drawn] if wanted is None else find_task(tasks, wanted)
 
     def _choose_tools(self) -> dict[str, Tool]:
-        where = f"{type(self).__name__}.offered_tools"
-        return choose_tools(self._blueprint.tools, self.offered_tools(), where=where)
+        known, wanted = self._blueprint.tools, self.offered_tools()
+        if wanted is known:
+            return known
+        return choose_tools(known, wanted, where=f"{type(self).__name__}.offered_tools")
 
 
 def score_as_it_stands(env: TextEnv) -> tuple[RewardTerm, ...]:

@@ -94,6 +94,11 @@ class Episode:
         """Whether something is open that :meth:`release` would close."""
         return self._resources is not None
 
+    def ends(self) -> bool:
+        """Let nothing be opened any more; whether something is open that :meth:`release` would close."""
+        self._over = True
+        return self._resources is not None
+
     async def release(self) -> None:
         """Close what was opened, last first, within ``RELEASE_LIMIT_S``.
 

@@ -126,7 +126,7 @@ class Reward:
 
     def terms(self, value: object) -> tuple[RewardTerm, ...]:
         """Return the terms that a returned value stands for: one, or one for each key of a mapping."""
-        if not isinstance(value, Mapping):
+        if type(value) is float or not isinstance(value, Mapping):
             return (self._term(self.name, value),)
         if not value:
             return (self._unscored(self.name, "reward_error", "it returned an empty mapping"),)
@@ -160,6 +160,8 @@ class Reward:
         return (self._unscored(self.name, kind, describe_error(error)),)
 
     def _term(self, name: str, value: object) -> RewardTerm:
+        if type(value) is float and abs(value) <= _LARGEST_SCORE:
+            return RewardTerm(name=name, score=value, weight=self.weight)
         if isinstance(value, Score):
             term = self._term(name, value.value)
             return term if term.score is None else replace(term, cause=value.cause)

@@ -31,7 +31,10 @@ async def score_episode(
     terms: list[RewardTerm] = []
     for reward, injected in rewards:
         try:
-            terms.extend(reward.terms(await _ask(env, reward, injected, episode)))
+            value = injected.call(env, episode)
+            if injected.is_async:
+                value = await reward.settle(value)
+            terms.extend(reward.terms(value))
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # unscored, never 0
             if isinstance(error, asyncio.CancelledError) and being_cancelled():
                 raise
@@ -50,7 +53,10 @@ async def score_members(
     members: list[list[RewardTerm]] = [[] for _ in range(count)]
     for reward, injected in rewards:
         try:
-            found = reward.member_terms(await _ask(env, reward, injected, group), count)
+            value = injected.call(env, group)
+            if injected.is_async:
+                value = await reward.settle(value)
+            found = reward.member_terms(value, count)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # unscored, never 0
             if isinstance(error, asyncio.CancelledError) and being_cancelled():
                 raise
@@ -58,11 +64,6 @@ async def score_members(
         for terms, more in zip(members, found, strict=True):
             terms.extend(more)
     return [_weighted(terms, weights) for terms in members]
-
-
-async def _ask(env: object, reward: Reward, injected: Injected, source: object) -> object:
-    value = injected.call(env, source)
-    return await reward.settle(value) if injected.is_async else value
 
 
 def _weighted(terms: Sequence[RewardTerm], weights: Mapping[str, float]) -> tuple[RewardTerm, ...]:
