@@ -112,8 +112,27 @@ def reset_seed(run_seed: int, group_id: tuple[int, int]) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
+class _Unlimited:
+    """Stands where another episode has a timeout."""
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    def when(self) -> None:
+        return None
+
+    def expired(self) -> bool:
+        return False
+
+
+_UNLIMITED = _Unlimited()
+
+
 class Episode:
-    """One episode while it is played. ``await play()``, then ``seal()``.
+    """One episode while it is played. ``await play()``, ``await aclose()``, then ``seal()``.
 
     Attributes:
         error: the exception that made it a failure.
@@ -134,6 +153,7 @@ class Episode:
         )
         self._seed = reset_seed(settings.run_seed, plan.key.group_id)
         self._ctx: EpisodeContext | None = None
+        self._started = 0.0
         self._task_id = "" if plan.task is None else str(plan.task)
         self._failure: Failure | None = None
         self._timings = {"reset_s": 0.0, "total_s": 0.0}
@@ -151,21 +171,9 @@ class Episode:
         Raises:
             ConfigError, InvariantError, MissingExtraError, SamplerClosedError: the rollout cannot go on.
         """
-        started = perf_counter()
-        try:
-            await self._run()
-            if self._failure is None:
-                await self._finish()
-            self.clean = self._failure is None and self._ctx is not None and not self._ctx.stepping
-        finally:
-            self._recorder.close()
-            if self._ctx is not None:
-                self._ctx.close()
-            await self._env.aclose_episode()
-            self._timings["total_s"] = perf_counter() - started
-
-    async def _run(self) -> None:
-        clock = asyncio.timeout(self._limits.wall_clock_s)
+        self._started = perf_counter()
+        limit_s = self._limits.wall_clock_s
+        clock = _UNLIMITED if limit_s is None else asyncio.timeout(limit_s)
         try:
             async with clock:
                 ctx = await self._reset(clock.when())
@@ -174,21 +182,43 @@ class Episode:
                 finally:
                     if ctx.session is not None:
                         await ctx.session.aclose()
-        except FATAL:
-            raise
         except LimitReached:
-            return
-        except asyncio.CancelledError as error:
+            pass
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a record, not a crash
+            self._note(error, expired=clock.expired())
+            self._heed_served(expired=clock.expired())
+        else:
+            self._heed_served(expired=clock.expired())
+        if self._failure is None:
+            await self._finish()
+        self.clean = self._failure is None and self._ctx is not None and not self._ctx.stepping
+
+    async def aclose(self) -> None:
+        """Refuse later requests, and close what the episode had opened. Called once, however it went."""
+        self._recorder.close()
+        if self._ctx is not None:
+            self._ctx.close()
+        await self._env.aclose_episode()
+        self._timings["total_s"] = perf_counter() - self._started
+
+    def _note(self, error: BaseException, *, expired: bool) -> None:
+        """Record an exception as a failure, unless a limit was behind it; raise what ends the rollout."""
+        if isinstance(error, FATAL):
+            raise error
+        if isinstance(error, asyncio.CancelledError):
             if being_cancelled():
-                raise
+                raise error
             self._fail(error)  # of something that was waited for, not of this episode
-        except Exception as error:  # noqa: BLE001  (one failing episode is a record, not a crash)
-            timed_out = isinstance(error, TimeoutError) and clock.expired()
-            if not timed_out and not _only_limits(error) and not self._cut_while_served():
-                self._fail(self._served_error() or error)
+            return
+        timed_out = isinstance(error, TimeoutError) and expired
+        if not timed_out and not _only_limits(error) and not self._cut_while_served():
+            self._fail(self._served_error() or error)
+
+    def _heed_served(self, *, expired: bool) -> None:
+        """Raise what a served policy raised, if it ends the rollout; note that time is up."""
         if isinstance(fatal := self._served_error(), FATAL):
             raise fatal
-        if clock.expired():
+        if expired:
             self._recorder.budget.refuse(TruncationReason.WALL_CLOCK, "out of time")
 
     async def _reset(self, deadline: float | None) -> EpisodeContext:
@@ -339,6 +369,6 @@ class Episode:
         logger.debug("episode %s failed", self._plan.key, exc_info=error)
 
 
-def _only_limits(error: Exception) -> bool:
+def _only_limits(error: BaseException) -> bool:
     """Whether ``error`` is a group of nothing but reached limits, as a program's task group raises it."""
     return isinstance(error, ExceptionGroup) and error.split(LimitReached)[1] is None

@@ -154,7 +154,10 @@ class _Rollout:
             group.has_rewards = env.scores_groups
             try:
                 episode = Episode(plan, self._settings, env)
-                await episode.play()
+                try:
+                    await episode.play()
+                finally:
+                    await episode.aclose()
                 trajectory = episode.seal()
                 clean = episode.clean
             finally:
