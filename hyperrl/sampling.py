@@ -103,8 +103,7 @@ class RequestSeeds:
         """Return the seed and the name of the next request."""
         ordinal = self._next
         self._next = ordinal + 1
-        key = _new(RequestKey, (self._group_id, self._sample_index, self._seat, ordinal))
-        return self.seed(ordinal), key
+        return self.seed(ordinal), _new(RequestKey, (self._group_id, self._sample_index, self._seat, ordinal))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

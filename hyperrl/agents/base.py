@@ -108,12 +108,6 @@ class Steps(Sequence[StepRecord]):
     def __len__(self) -> int:
         return len(self.turns)
 
-    def add(self, turn: int | None, outcome: Outcome, stop_reason: StopReason) -> None:
-        """Add a step."""
-        self.turns.append(turn)
-        self.outcomes.append(outcome)
-        self.stop_reasons.append(stop_reason)
-
 
 class EpisodeContext:
     """What a program is given.
@@ -258,7 +252,10 @@ class EpisodeContext:
         finally:
             self.step_s += perf_counter() - started
         self.stepping = False
-        self.steps.add(turn, outcome, stop_reason)
+        steps = self.steps
+        steps.turns.append(turn)
+        steps.outcomes.append(outcome)
+        steps.stop_reasons.append(stop_reason)
         return outcome
 
     async def finish(self) -> None:

@@ -162,11 +162,10 @@ class RecordedTurn:
     def read(self, conversation: Conversation, context_ids: tuple[int, ...], new: Sequence[Message]) -> None:
         """Let ``conversation`` go on with the ``new`` messages, whose ids are ``context_ids``."""
         self.conversation = conversation
-        kept, before = conversation.kept, conversation.prompt
+        kept = conversation.kept
         self.messages_start = len(kept)
         kept += map(keep, new)
-        read = conversation.said + context_ids
-        conversation.prompt = prompt = before + read
+        prompt = conversation.prompt = conversation.prompt + (conversation.said + context_ids)
         conversation.said = ()
         self.action_start = end = len(prompt)
         self.ids_start = end - len(context_ids)

@@ -308,12 +308,14 @@ class Recorder:
             stop_reason = StopReason(stop_reason)
         turn.stop_reason = stop_reason
         action_ids = _whole(completion.action_ids)
-        parsed = renderer.parse(action_ids, id_prefix=id_prefix)
         count = len(action_ids)
+        parsed = renderer.parse(action_ids, id_prefix=id_prefix)
+        content, reasoning, calls, text = parsed
+        message = {"role": "assistant", "content": content}
+        if reasoning or calls:
+            message = assistant_message(parsed)
         turn.logprobs_start = forest.draw(count, completion.logprobs, completion.policy_versions)
-        message, calls = assistant_message(parsed), parsed.tool_calls
-        values = (message, parsed.text, calls, stop_reason, action_ids, len(forest.turns), None)
-        reply = _new(Reply, values)
+        reply = _new(Reply, (message, text, calls, stop_reason, action_ids, len(forest.turns), None))
         if self.budget.limited:
             self.budget.spend(count)
         forest.add(turn, reply)

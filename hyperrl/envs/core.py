@@ -42,6 +42,7 @@ __all__ = ["TextEnv", "score_as_it_stands"]
 T = TypeVar("T")
 _new = tuple.__new__  # makes a named tuple of all its values in half the time of its own constructor
 Face = Literal["sync", "async"]
+_NO_TURN = "the episode has ended (or failed, or another step is running); call reset"
 _SET_BY_INIT = frozenset({"split", "render_mode", "observation_space", "action_space"})
 
 
@@ -270,7 +271,9 @@ class TextEnv(SeededEnv, ABC):
         Raises:
             ResetNeeded: the episode has ended already.
         """
-        self._pause()
+        if not self._live:
+            raise ResetNeeded(_NO_TURN)
+        self._live = False
         try:
             return await self._score(self._playing, self._blueprint.rewards)
         finally:
@@ -389,7 +392,9 @@ class TextEnv(SeededEnv, ABC):
     async def _step(self, action: str) -> Outcome:
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, got {type(action).__name__}")
-        self._pause()
+        if not self._live:
+            raise ResetNeeded(_NO_TURN)
+        self._live = False
         episode, blueprint = self._episode or self._playing, self._blueprint
         try:
             calls = episode.act(action, with_tools=bool(self._offered))
@@ -472,12 +477,6 @@ class TextEnv(SeededEnv, ABC):
         if self._episode is None:
             raise EnvError(f"{type(self).__name__} plays no task yet; reset it first")
         return self._episode
-
-    def _pause(self) -> None:
-        """Take the episode's turn: after an exception, or beside a running step, only a reset helps."""
-        if not self._live:
-            raise ResetNeeded("the episode has ended (or failed, or another step is running); call reset")
-        self._live = False
 
     def _pick_task(self, wanted: object) -> Task:
         # Always draw: the same seed then gives the same episode, however its task was named.

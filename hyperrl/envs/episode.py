@@ -123,7 +123,7 @@ class Episode:
     def hear_text(self, text: str) -> Observation:
         """Take note of one user message that the policy reads next, and return it as an observation."""
         self._said.append(text)
-        return Observation(text)
+        return Observation.of(text)
 
     def act(self, action: str, *, with_tools: bool) -> tuple[ToolCall, ...]:
         """Take note of an action, and return the tool calls in it where the episode has tools."""

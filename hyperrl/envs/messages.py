@@ -21,6 +21,7 @@ __all__ = [
     "visible_text",
 ]
 
+_new_text = str.__new__
 _REASONING_OPENS = "<think>"
 _REASONING_CLOSES = "</think>"
 
@@ -34,6 +35,13 @@ class Observation(str):
     def __new__(cls, text: str = "", messages: Iterable[Message] | None = None) -> Observation:
         self = str.__new__(cls, text)
         self._said = text if messages is None else tuple(messages)
+        return self
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Make an observation of one user message, in half the time."""
+        self = _new_text(cls, text)
+        self._said = text
         return self
 
     @property
@@ -94,7 +102,7 @@ class Action(str):
         content: str | None,
     ) -> Self:
         """Make an action of its parts, as they are."""
-        self = str.__new__(cls, text)
+        self = _new_text(cls, text)
         self.token_ids = token_ids
         self.tool_calls = tool_calls
         self.stop_reason = stop_reason
