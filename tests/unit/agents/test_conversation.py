@@ -5,8 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hyperrl.agents.conversation import assistant_message, canonical, message_text, same_message, snapshot
+from hyperrl.agents.conversation import (
+    assistant_message,
+    canonical,
+    keep,
+    message_text,
+    recall,
+    same_message,
+    snapshot,
+)
 from hyperrl.agents.rendering import ParsedAction
 from hyperrl.errors import RolloutError
 from hyperrl.sampling import ToolCall
@@ -18,6 +28,28 @@ def call(arguments: object, call_id: str = "c1", name: str = "add") -> dict[str,
 
 def same(left: dict[str, object], right: dict[str, object]) -> bool:
     return same_message(canonical(left), canonical(right))
+
+
+messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "system", "tool"])},
+    optional={
+        "content": st.none() | st.text() | st.lists(st.fixed_dictionaries({"text": st.text()}), max_size=2),
+        "tool_call_id": st.text(),
+        "tool_calls": st.just([call("{}")]),
+    },
+)
+
+
+@given(message=messages)
+def test_what_is_kept_of_a_message_is_out_of_reach(message: dict[str, object]) -> None:
+    before = json.loads(json.dumps(message))
+    kept = keep(message)
+    for value in message.values():
+        if isinstance(value, list):
+            value.clear()
+    message["role"] = "nobody"
+    assert recall(kept) == before
+    assert type(recall(kept)) is dict
 
 
 @pytest.mark.parametrize("empty", [{}, {"content": None}, {"content": ""}, {"content": []}])

@@ -214,7 +214,12 @@ def test_an_init_that_forgets_its_parent_is_told_so():
             self.size = size
 
     gymnasium.register("test/Forgets-v0", entry_point=Forgets)
-    for use in (lambda: Forgets().reset(), lambda: gymnasium.make("test/Forgets-v0")):
+    for use in (
+        lambda: Forgets().reset(),
+        lambda: Forgets().observation_space,
+        lambda: Forgets().split,
+        lambda: gymnasium.make("test/Forgets-v0"),
+    ):
         with pytest.raises(EnvError, match=r"must take \*\*kwargs and first call super\(\).__init__"):
             use()
     assert not hasattr(Plain(), "anything_else")

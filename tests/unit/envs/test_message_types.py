@@ -22,6 +22,13 @@ COPIES = [
 ]
 
 
+@given(text=any_text)
+def test_a_plain_observation_is_one_user_message(text):
+    made = Observation.of(text)
+    assert (made, type(made), made.messages) == (text, Observation, Observation(text).messages)
+    assert made.messages == Observation.from_messages([{"role": "user", "content": text}]).messages
+
+
 @pytest.mark.parametrize("copied", COPIES)
 @given(text=any_text)
 def test_an_observation_survives_copies(copied, text):
