@@ -11,6 +11,7 @@ from hyperrl.train.algorithms import Algorithm
 from hyperrl.train.config import AlgorithmConfig, ConsistencyConfig, OptimizerConfig
 from hyperrl.train.consistency import ConsistencyGate
 from hyperrl.train.learner import Auxiliary, Learner
+from hyperrl.train.models import pack_attention
 
 AGGREGATIONS = [
     "token_mean",
@@ -41,8 +42,8 @@ TOLERANCE = 1e-6  # the model's own norms and softmax are float32, whatever its 
 
 @functools.cache
 def models():
-    model, reference = tiny_model(torch.float64), tiny_model(torch.float64, seed=1)
-    return model, reference
+    """A policy and a reference that read padded and packed segments."""
+    return pack_attention(tiny_model(torch.float64)), pack_attention(tiny_model(torch.float64, seed=1))
 
 
 class Update:
