@@ -147,4 +147,5 @@ def _measure(compared: Sequence[_Comparison]) -> dict[str, float]:
         "consistency/tokens": float(len(difference)),
         "training/rollout_probs_diff_max": float(probability.max()),
         "training/rollout_probs_diff_mean": float(probability.mean()),
+        "training/rollout_probs_diff_std": float(probability.std(ddof=1)) if len(probability) > 1 else 0.0,
     }

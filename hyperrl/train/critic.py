@@ -150,7 +150,8 @@ class ValueLearner:
             "critic/lr": result.lr,
             "critic/updates_applied": float(result.applied),
             "critic/updates_skipped": float(not result.applied),
-            **summarise("critic/values", new.tolist()),
+            "critic/vpred_mean": float(new.mean()),
+            **summarise("critic/values", values.tolist()),
             **summarise("critic/returns", returns.tolist()),
         }
 

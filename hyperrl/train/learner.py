@@ -211,8 +211,7 @@ class Learner:
             with clock.measure("update_actor"):
                 opening = self._open(batch)
         try:
-            with clock.measure("old_log_prob"):
-                scores = self._score_batch(batch, version, opening)
+            scores = self._score_batch(batch, version, opening, clock)
         except BaseException:
             self._optimizer.clear()  # what the opening pass has accumulated
             raise
@@ -258,8 +257,24 @@ class Learner:
             scores.append(score)
         return _Opening(parts, in_token_order(minibatch, scores))
 
-    def _score_batch(self, batch: TrainBatch, version: int, opening: _Opening | None) -> BatchScores:
+    def _score_batch(
+        self, batch: TrainBatch, version: int, opening: _Opening | None, clock: StageClock
+    ) -> BatchScores:
         """Score with every model that the algorithm asks, and pass the gate."""
+        with clock.measure("old_log_prob"):
+            scores = self._score_policy(batch, version, opening)
+        reference = None
+        if self.reference is not None and self.algorithm.kl.place != "none":
+            with clock.measure("ref"):
+                reference = [score_minibatch(self.reference, m).logprobs for m in batch.minibatches]
+        if self.critic is None:
+            return replace(scores, reference=reference)
+        with clock.measure("values"):
+            values, bootstrap = self.critic.score(batch)
+        return replace(scores, reference=reference, values=values, bootstrap=bootstrap)
+
+    def _score_policy(self, batch: TrainBatch, version: int, opening: _Opening | None) -> BatchScores:
+        """Score with the policy, where that is needed, and pass the gate."""
         config = self.algorithm
         old = [torch.from_numpy(m.tokens.behavior_logprobs) for m in batch.minibatches]
         correction, metrics = None, {}
@@ -273,18 +288,7 @@ class Learner:
             correction, mismatch = correct_mismatch(batch, logprobs, config)
             metrics |= mismatch
             old = logprobs if recompute else old
-        reference = None
-        if self.reference is not None and config.kl.place != "none":
-            reference = [score_minibatch(self.reference, m).logprobs for m in batch.minibatches]
-        values, bootstrap = (None, None) if self.critic is None else self.critic.score(batch)
-        return BatchScores(
-            old=old,
-            reference=reference,
-            correction=correction,
-            values=values,
-            bootstrap=bootstrap,
-            metrics=metrics,
-        )
+        return BatchScores(old=old, correction=correction, metrics=metrics)
 
     def _update_both(
         self, minibatch: Minibatch, scores: BatchScores, place: _Place, opening: _Opening | None
@@ -337,7 +341,8 @@ class Learner:
         report = {
             "actor/loss": total,
             "actor/pg_loss": float(sums.policy),
-            "actor/pg_clipfrac": float(sums.clipped) / len(update.minibatch.tokens),
+            "actor/pg_clipfrac": float(sums.clipped - sums.capped) / len(update.minibatch.tokens),
+            "actor/pg_clipfrac_lower": float(sums.capped) / len(update.minibatch.tokens),
             "actor/ppo_kl": float(sums.k1 / sums.tokens),
             "actor/ppo_kl_k3": float(sums.k3 / sums.tokens),
             "actor/grad_norm": result.grad_norm,

@@ -141,10 +141,12 @@ class TokenLosses(NamedTuple):
     Attributes:
         losses: [n], with gradient.
         clipped: bool[n], clipping changed the token's loss; ``None`` where the loss has no clipping.
+        capped: bool[n], of these, where ``dual_clip`` did; ``None`` where the loss has none.
     """
 
     losses: Tensor
     clipped: Tensor | None = None
+    capped: Tensor | None = None
 
 
 LossFunction = Callable[[LossInput, "AlgorithmConfig"], TokenLosses]
@@ -164,7 +166,7 @@ def register_loss(name: str) -> Callable[[LossFunction], LossFunction]:
 
 def compute_clipped_surrogate(
     ratio: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float, dual_clip: float = 0.0
-) -> tuple[Tensor, Tensor]:
+) -> TokenLosses:
     """Return PPO's clipped loss of each token, and where clipping changed it.
 
     ``max(-A r, -A clamp(r, 1 - clip_low, 1 + clip_high))`` (Schulman et al. 2017, eq. 7; clip-higher:
@@ -179,12 +181,12 @@ def compute_clipped_surrogate(
     """
     free = -advantages * ratio
     held = -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
-    losses, clipped = torch.maximum(free, held), held > free
+    losses, clipped, capped = torch.maximum(free, held), held > free, None
     if dual_clip:
         most = -advantages * dual_clip
         capped = (advantages < 0) & (losses > most)
         losses, clipped = torch.where(capped, most, losses), clipped | capped
-    return losses, clipped.detach()
+    return TokenLosses(losses, clipped, capped)
 
 
 def compute_sequence_log_ratio(log_ratio: Tensor, sequence: Tensor) -> Tensor:
@@ -212,8 +214,10 @@ def compute_token_losses(loss: LossFunction, batch: LossInput, config: Algorithm
         problem = f"a {type(found).__name__}"
     elif tuple(found.losses.shape) != shape:
         problem = f"losses of shape {tuple(found.losses.shape)}"
-    elif found.clipped is not None and tuple(found.clipped.shape) != shape:
-        problem = f"clipped of shape {tuple(found.clipped.shape)}"
+    elif other := [
+        f"{name} of shape {tuple(m.shape)}" for name, m in _masks(found) if tuple(m.shape) != shape
+    ]:
+        problem = other[0]
     elif batch.logprobs.requires_grad and not found.losses.requires_grad:
         problem = "losses without a gradient to logprobs"
     else:
@@ -224,16 +228,20 @@ def compute_token_losses(loss: LossFunction, batch: LossInput, config: Algorithm
     )
 
 
+def _masks(found: TokenLosses) -> list[tuple[str, Tensor]]:
+    masks = (("clipped", found.clipped), ("capped", found.capped))
+    return [(name, mask) for name, mask in masks if mask is not None]
+
+
 @register_loss("clipped")
 def _clipped(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
-    losses, clipped = compute_clipped_surrogate(
+    return compute_clipped_surrogate(
         batch.log_ratio.exp(),
         batch.advantages,
         clip_low=config.clip_low,
         clip_high=config.clip_high,
         dual_clip=config.dual_clip,
     )
-    return TokenLosses(losses, clipped)
 
 
 @register_loss("gspo")
@@ -243,10 +251,9 @@ def _gspo(batch: LossInput, config: AlgorithmConfig) -> TokenLosses:
     of_sequence = compute_sequence_log_ratio(moved, batch.sequence)
     own = batch.logprobs - batch.logprobs.detach()  # 0, with each token's gradient
     ratio = (own + of_sequence).clamp(max=SEQUENCE_LOG_RATIO_LIMIT).exp()
-    losses, clipped = compute_clipped_surrogate(
+    return compute_clipped_surrogate(
         ratio, batch.advantages, clip_low=config.clip_low, clip_high=config.clip_high
     )
-    return TokenLosses(losses, clipped)
 
 
 @register_loss("cispo")

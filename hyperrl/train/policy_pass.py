@@ -51,6 +51,7 @@ class PassSums(NamedTuple):
         loss: what was minimised.
         policy: the policy loss alone.
         clipped: how many tokens' losses clipping changed.
+        capped: of these, how many ``dual_clip`` did.
         k1: sum of the k1 estimates of the KL from old to current.
         k3: sum of the k3 estimates.
         kl: weighted sum of the KL estimates to the reference.
@@ -62,6 +63,7 @@ class PassSums(NamedTuple):
     loss: Tensor
     policy: Tensor
     clipped: Tensor
+    capped: Tensor
     k1: Tensor
     k3: Tensor
     kl: Tensor
@@ -121,9 +123,10 @@ def run_pass(
     torch.autograd.backward(loss)
     moved = logprobs.detach() - old
     k1, k3 = estimate_drift(moved.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
-    clipped = policy.new_zeros(()) if found.clipped is None else found.clipped.sum().to(policy)
+    none = policy.new_zeros(())
+    clipped, capped = (none if one is None else one.sum().to(policy) for one in (found.clipped, found.capped))
     count = policy.new_full((), len(micro.tokens))
-    sums = (loss, policy, clipped, k1.sum(), k3.sum(), kl, bonus, count, moved.abs().max())
+    sums = (loss, policy, clipped, capped, k1.sum(), k3.sum(), kl, bonus, count, moved.abs().max())
     return PassSums(*(value.detach() for value in sums)), Score(logprobs.detach(), score.entropy.detach())
 
 

@@ -42,6 +42,6 @@ class RunObserver(Protocol):
         """Keep the metrics of a finished iteration."""
         ...
 
-    def on_evaluation(self, iteration: int, evaluation: Evaluation) -> None:
-        """Keep a held-out evaluation; iteration 0 stands before the first update."""
+    def on_evaluation(self, iteration: int, evaluation: Evaluation, *, seconds: float) -> None:
+        """Keep a held-out evaluation, which took ``seconds``; iteration 0 stands before the first update."""
         ...

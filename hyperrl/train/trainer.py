@@ -205,8 +205,9 @@ class Trainer:
         self.version = version
 
     def _evaluate(self) -> Evaluation:
+        clock = StageClock()
         evaluation = self._parts.evaluator.evaluate(version=self.version, iteration=self.iteration)
-        self._parts.observer.on_evaluation(self.iteration, evaluation)
+        self._parts.observer.on_evaluation(self.iteration, evaluation, seconds=clock.total)
         return evaluation
 
 

@@ -76,8 +76,8 @@ class RunObserver:
         writer = TrajectoryWriter(self._run.evaluations / kind, tokenizer=self._tokenizer)
         writer.write_part(trajectories, iteration=iteration)
 
-    def on_evaluation(self, iteration: int, evaluation: Evaluation) -> None:
-        self._logger.log(iteration, evaluation.metrics())
+    def on_evaluation(self, iteration: int, evaluation: Evaluation, *, seconds: float) -> None:
+        self._logger.log(iteration, evaluation.metrics() | {"timing_s/testing": seconds})
         self._evaluations.append((iteration, evaluation))
         self._display.stop()
         sampled, greedy = evaluation.sampled, evaluation.greedy

@@ -216,7 +216,7 @@ class _Stored:
         """Keep the metrics of the iteration, as the run's file would."""
         self.metrics = _repeated((name, float(value)) for name, value in metrics.items())
 
-    def on_evaluation(self, iteration: int, evaluation: Evaluation) -> None:
+    def on_evaluation(self, iteration: int, evaluation: Evaluation, *, seconds: float) -> None:
         """Keep nothing: there is none."""
 
 

@@ -58,7 +58,10 @@ def test_ppo_changes_actor_and_critic_and_leaves_the_reference_alone(make_run, t
     assert first["critic/vf_explained_var"] == pytest.approx(0, abs=0.01)  # a zero head explains nothing
     assert first["critic/updates_applied"] == first["actor/updates_applied"] == 2
     assert first["critic/grad_norm"] > 0
+    assert first["critic/values/mean"] == 0  # before the update, as in verl
+    assert first["critic/vpred_mean"] != 0  # the second update sees what the first has made of it
     assert second["critic/values/mean"] != 0
+    assert min(first[f"timing_s/{stage}"] for stage in ("ref", "values", "update_critic")) > 0
 
 
 def test_a_warm_up_of_the_critic_leaves_the_policy_alone(make_run, tiny_model):

@@ -14,6 +14,7 @@ from hyperrl.train.algorithm_config import AlgorithmConfig, CorrectionConfig
 from hyperrl.train.correction import compute_correction, describe_mismatch
 from hyperrl.train.critic import compute_value_loss
 from hyperrl.train.kl import compute_kl
+from hyperrl.train.losses import compute_clipped_surrogate
 
 core = need("verl.trainer.ppo.core_algos")
 corrections = need("verl.trainer.ppo.rollout_corr_helper")
@@ -138,6 +139,30 @@ def test_policy_losses_and_their_gradients(compare, seed, mode, loss):
     oracle = f"verl {name}, {MODES[mode]}"
     compare(f"{loss} loss", oracle, found, theirs.detach())
     compare(f"{loss} gradient", oracle, gradient, logprobs.grad)
+
+
+def test_what_counts_as_clipped(compare):
+    case = make_case(3, rows=60, move=1.5)
+    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_c=3.0)
+    _, theirs = core.get_policy_loss_fn("vanilla")(
+        old_log_prob=case.old,
+        log_prob=case.logprobs,
+        advantages=case.advantages,
+        response_mask=case.mask,
+        loss_agg_mode="token-mean",
+        config=config,
+    )
+    where = case.mask.bool()
+    ratio = (case.logprobs - case.old)[where].exp()
+    found = compute_clipped_surrogate(
+        ratio, case.advantages[where], clip_low=0.2, clip_high=0.2, dual_clip=3.0
+    )
+    lower = found.capped.double().mean()
+    assert lower > 0.01
+    compare(
+        "clipped fraction", "verl vanilla", found.clipped.double().mean() - lower, theirs["actor/pg_clipfrac"]
+    )
+    compare("dual-clipped fraction", "verl vanilla", lower, theirs["actor/pg_clipfrac_lower"])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

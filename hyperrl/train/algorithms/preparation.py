@@ -182,6 +182,7 @@ class Algorithm:
         if len(used):
             equal = sum(all_equal(kept.rewards[kept.groups == group]) for group in used)
             metrics["groups/zero_std_fraction"] = equal / len(used)
+        metrics |= summarise("critic/score", (kept.rewards + kept.penalties).tolist())
         return metrics | describe_play(played) | summarise("critic/rewards", kept.rewards.tolist())
 
 

@@ -184,6 +184,7 @@ def test_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely():
     found.losses.sum().backward()
     assert found.losses.tolist() == pytest.approx([6, 2 * math.exp(0.5), -2.4])
     assert found.clipped.tolist() == [True, False, True]
+    assert found.capped.tolist() == [True, False, False]
     assert logprobs.grad.tolist() == pytest.approx([0, 2 * math.exp(0.5), 0])
 
 
@@ -218,6 +219,7 @@ def test_cispo_keeps_the_gradient_of_clipped_tokens():
         (lambda b: TokenLosses(-b.logprobs.mean()), r"losses of shape \(\)"),
         (lambda b: TokenLosses(-b.logprobs[:, None]), r"losses of shape \(3, 1\)"),
         (lambda b: TokenLosses(-b.logprobs, torch.ones(1, dtype=torch.bool)), "clipped of shape"),
+        (lambda b: TokenLosses(-b.logprobs, None, torch.ones(1, dtype=torch.bool)), "capped of shape"),
         (lambda b: TokenLosses(-b.logprobs.detach()), "without a gradient"),
     ],
 )

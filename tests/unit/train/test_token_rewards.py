@@ -95,6 +95,8 @@ def test_the_overlong_penalty_is_part_of_what_is_compared():
     algorithm = Algorithm(config, max_tokens=8)
     batch = algorithm.prepare([Group((0, 0), episodes)])
     assert batch.rewards.tolist() == [1, 0]
+    assert batch.metrics["critic/score/mean"] == 1
+    assert batch.metrics["critic/rewards/mean"] == 0.5
     assert batch.minibatches[0].advantages.tolist() == [0.5] * 4 + [-0.5] * 8
     assert not algorithm.has_signal(Group((0, 0), episodes))  # length alone is no reason to keep a group
 
