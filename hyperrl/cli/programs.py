@@ -44,13 +44,14 @@ def check(
     Example: hyperrl programs check codex
     """
     from hyperrl.agents.base import load_program
-    from hyperrl.harness.adapters.installed import InstalledProgram
+    from hyperrl.harness.adapters.installed import Installable
     from hyperrl.harness.self_test import run_self_test
 
     program, installed = load_program(name), None
-    if isinstance(program, InstalledProgram):
-        installed = asyncio.run(program.known.find(program.given))
-        program = program.trial(installed.path)
+    source = getattr(program, "adapter", program)
+    if isinstance(source, Installable):
+        installed = asyncio.run(source.known.find(source.given))
+        program = source.trial(installed.path)
     tested = asyncio.run(run_self_test(program))
     if as_json:
         found = {} if installed is None else dataclasses.asdict(installed)

@@ -10,7 +10,16 @@ from pathlib import Path
 
 from hyperrl.harness.process import ProgramCommand
 
-__all__ = ["Launch", "Place", "command_for", "program_home"]
+__all__ = ["HUGE_CONTEXT", "KEY", "PROVIDER", "Launch", "Place", "command_for", "program_home"]
+
+KEY = "HYPERRL_KEY"
+"""The variable in which a program finds its secret."""
+
+PROVIDER = "hyperrl"
+"""What a program's configuration calls its model vendor."""
+
+HUGE_CONTEXT = 1_000_000_000
+"""The context that a program is told, so that it compacts nothing; the real one holds at the gateway."""
 
 _HOMES = "/var/tmp"
 

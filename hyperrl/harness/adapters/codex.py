@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hyperrl.harness.adapters.installed import KnownProgram, machine
-from hyperrl.harness.cli_program import CliProgram, CliSettings, Launch, Place
+from hyperrl.harness.adapters.installed import KnownAdapter, KnownProgram, machine
+from hyperrl.harness.cli_program import CliProgram, CliSettings
+from hyperrl.harness.launching import HUGE_CONTEXT, KEY, PROVIDER, Launch, Place
 from hyperrl.harness.process import Ended
 
 __all__ = ["CodexAdapter", "CodexProgram", "CodexSettings"]
-
-KEY = "HYPERRL_KEY"
-PROVIDER = "hyperrl"
-HUGE_CONTEXT = 1_000_000_000
 
 
 def _native(found: Path) -> Path | None:
@@ -67,24 +64,16 @@ class CodexSettings:
     config: str = ""
 
 
-@dataclass
-class CodexAdapter:
+class CodexAdapter(KnownAdapter[CodexSettings]):
     """Writes Codex's configuration and reads its last message."""
 
-    settings: CodexSettings = field(default_factory=CodexSettings)
-    name: str = "codex"
-    _binary: str = field(default="", init=False)
-
-    async def check(self) -> None:
-        if not self._binary:
-            given = self.settings
-            trial = CodexProgram.trial
-            self._binary = await KNOWN.check(given.binary, any_version=given.any_version, trial=trial)
+    known = KNOWN
+    name = "codex"
 
     def launch(self, place: Place) -> Launch:
         return Launch(
             words=(
-                *(self._binary, "exec", "--json", "--strict-config", "--skip-git-repo-check", "--ephemeral"),
+                *(self.binary, "exec", "--json", "--strict-config", "--skip-git-repo-check", "--ephemeral"),
                 *("-C", str(place.workspace), "-o", str(_answer_file(place)), "-"),
             ),
             env={"CODEX_HOME": str(place.home / ".codex"), KEY: place.api_key},
@@ -164,17 +153,8 @@ class CodexProgram(CliProgram):
         settings: limits of its process.
     """
 
-    known = KNOWN
-
     def __init__(self, codex: CodexSettings | None = None, settings: CliSettings | None = None) -> None:
-        codex = codex or CodexSettings()
-        self.given = codex.binary
-        super().__init__(CodexAdapter(codex), settings)
-
-    @classmethod
-    def trial(cls, binary: str) -> CodexProgram:
-        """Return one that takes any version, for the self-test."""
-        return cls(CodexSettings(binary=binary, any_version=True))
+        super().__init__(CodexAdapter(codex or CodexSettings()), settings)
 
 
 _TABLES: dict[str, Mapping[str, object]] = {

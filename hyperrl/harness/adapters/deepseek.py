@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hyperrl.harness.adapters.installed import KnownProgram, machine
-from hyperrl.harness.cli_program import CliProgram, CliSettings, Launch, Place
+from hyperrl.harness.adapters.installed import KnownAdapter, KnownProgram, machine
+from hyperrl.harness.cli_program import CliProgram, CliSettings
+from hyperrl.harness.launching import HUGE_CONTEXT, KEY, PROVIDER, Launch, Place
 from hyperrl.harness.process import Ended
 
 __all__ = [
@@ -22,9 +23,6 @@ __all__ = [
 ]
 
 PACKAGE = "deepseek_harness_runtime"
-KEY = "HYPERRL_KEY"
-PROVIDER = "hyperrl"
-HUGE_CONTEXT = 1_000_000_000
 
 
 def _packaged() -> Path | None:
@@ -89,19 +87,11 @@ class DeepSeekSettings:
     patch: str = ""
 
 
-@dataclass
-class DeepSeekAdapter:
+class DeepSeekAdapter(KnownAdapter[DeepSeekSettings]):
     """Writes a patch of the profile ``headless``, and reads the last event."""
 
-    settings: DeepSeekSettings = field(default_factory=DeepSeekSettings)
-    name: str = "deepseek"
-    _binary: str = field(default="", init=False)
-
-    async def check(self) -> None:
-        if not self._binary:
-            given = self.settings
-            trial = DeepSeekProgram.trial
-            self._binary = await KNOWN.check(given.binary, any_version=given.any_version, trial=trial)
+    known = KNOWN
+    name = "deepseek"
 
     def launch(self, place: Place) -> Launch:
         patch = place.home / "hyperrl.patch.yml"
@@ -109,7 +99,7 @@ class DeepSeekAdapter:
         api, url = "openai-completions", place.base_url
         text = patch_text(self.settings, url, api=api, model=place.model, mcp_url=place.mcp_url)
         return Launch(
-            words=(self._binary, "--profile", "headless", "--patch", str(patch), "--json", "-"),
+            words=(self.binary, "--profile", "headless", "--patch", str(patch), "--json", "-"),
             env=environment(self.settings, place.home, place.api_key),
             stdin=prompt,
             files={patch.name: text},
@@ -134,17 +124,8 @@ class DeepSeekProgram(CliProgram):
         settings: limits of its process.
     """
 
-    known = KNOWN
-
     def __init__(self, deepseek: DeepSeekSettings | None = None, settings: CliSettings | None = None) -> None:
-        deepseek = deepseek or DeepSeekSettings()
-        self.given = deepseek.binary
-        super().__init__(DeepSeekAdapter(deepseek), settings)
-
-    @classmethod
-    def trial(cls, binary: str) -> DeepSeekProgram:
-        """Return one that takes any version, for the self-test."""
-        return cls(DeepSeekSettings(binary=binary, any_version=True))
+        super().__init__(DeepSeekAdapter(deepseek or DeepSeekSettings()), settings)
 
 
 def patch_text(settings: DeepSeekSettings, base_url: str, *, api: str, model: str, mcp_url: str = "") -> str:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from hyperrl.agents.faults import EpisodeError
 from hyperrl.errors import ConfigError
 from hyperrl.harness.adapters.deepseek import (
     KNOWN,
-    PROVIDER,
     DeepSeekSettings,
     environment,
     patch_text,
@@ -24,7 +23,7 @@ from hyperrl.harness.answers import closing_time, hand_in, hand_in_cut, opening
 from hyperrl.harness.cli_program import CliSettings
 from hyperrl.harness.gateway import Gateway, GatewaySession, SharedAddress
 from hyperrl.harness.json_rpc import JsonRpc
-from hyperrl.harness.launching import Launch
+from hyperrl.harness.launching import PROVIDER, Launch
 from hyperrl.harness.shared_process import SharedProcess, SharedProcesses
 
 __all__ = ["SharedDeepSeekProgram"]
@@ -91,15 +90,18 @@ class SharedDeepSeekProgram:
         if sessions < 1:
             raise ConfigError(f"a process plays at least one session, got sessions={sessions}")
         self.deepseek = deepseek or DeepSeekSettings()
-        self.given = self.deepseek.binary
         self.settings = settings or CliSettings()
         self._binary = ""
         self._processes = SharedProcesses(homes=self.settings.homes, sessions=sessions)
 
-    @classmethod
-    def trial(cls, binary: str) -> SharedDeepSeekProgram:
-        """Return one that takes any version, for the self-test."""
-        return cls(DeepSeekSettings(binary=binary, any_version=True))
+    @property
+    def given(self) -> str:
+        """Its path, if one was given."""
+        return self.deepseek.binary
+
+    def trial(self, binary: str) -> SharedDeepSeekProgram:
+        """Return the program at a path, with these settings, taking any version: for the self-test."""
+        return SharedDeepSeekProgram(replace(self.deepseek, binary=binary, any_version=True))
 
     async def check(self) -> None:
         """Find the program, before a run that would be in vain without it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import platform
@@ -11,17 +12,19 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from hyperrl.agents.base import AgentProgram, program_name
 from hyperrl.errors import ConfigError
+from hyperrl.harness.cli_program import CliAdapter, CliProgram
 from hyperrl.harness.self_test import SelfTest, run_self_test
 
-__all__ = ["Installed", "InstalledProgram", "KnownProgram", "machine"]
+__all__ = ["Installable", "Installed", "KnownAdapter", "KnownProgram", "ProgramSettings", "machine"]
 
 _LIMIT_S = 60.0
 _NUMBER = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _TESTS: dict[tuple[str, str, str], asyncio.Task[SelfTest]] = {}
+S = TypeVar("S", bound="ProgramSettings")
 logger = logging.getLogger(__name__)
 
 
@@ -149,21 +152,74 @@ class KnownProgram:
         return said.decode("utf-8", "replace")
 
 
+class ProgramSettings(Protocol):
+    """What every program that is known has among its settings.
+
+    Attributes:
+        binary: its path; empty looks for it.
+        any_version: run versions outside the known range too, without a self-test.
+    """
+
+    @property
+    def binary(self) -> str: ...
+
+    @property
+    def any_version(self) -> bool: ...
+
+
 @runtime_checkable
-class InstalledProgram(Protocol):
-    """An agent program that hyperrl knows by its versions.
+class Installable(Protocol):
+    """A program, or its adapter, that is known by its versions.
 
     Attributes:
         known: what is known of it.
-        given: its path, if one was given.
     """
 
     known: KnownProgram
-    given: str
+
+    @property
+    def given(self) -> str:
+        """Its path, if one was given."""
+        ...
 
     def trial(self, binary: str) -> AgentProgram:
         """Return one at a path that takes any version, for the self-test."""
         ...
+
+
+class KnownAdapter(Generic[S]):
+    """The part of an adapter that finds its program; ``known`` says which, and ``name`` what is recorded.
+
+    Args:
+        settings: how the program is run.
+
+    Attributes:
+        settings: as given.
+        binary: the program's path, once it was found.
+    """
+
+    known: KnownProgram
+    name: str
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+        self.binary = ""
+
+    @property
+    def given(self) -> str:
+        """Its path, if one was given."""
+        return self.settings.binary
+
+    async def check(self) -> None:
+        """Find the program; see :meth:`KnownProgram.check`."""
+        if not self.binary:
+            any_version = self.settings.any_version
+            self.binary = await self.known.check(self.given, any_version=any_version, trial=self.trial)
+
+    def trial(self, binary: str) -> AgentProgram:
+        """Return the program at a path, with these settings, taking any version: for the self-test."""
+        settings: Any = dataclasses.replace(self.settings, binary=binary, any_version=True)  # type: ignore[type-var]
+        return CliProgram(cast("CliAdapter", type(self)(settings)))
 
 
 def machine() -> str:
