@@ -24,7 +24,7 @@ def fetch_programs() -> Any:
 
 
 def test_tests_play_with_the_versions_that_people_are_told_to_install(fetch_programs: Any) -> None:
-    told = {"codex": codex.INSTALL, "deepseek": deepseek.INSTALL}
+    told = {"codex": codex.KNOWN.install, "deepseek": deepseek.KNOWN.install}
     for name, program in fetch_programs.PROGRAMS.items():
         assert told[name].endswith(f" {program.package}")
         assert program.package in (ROOT / "docs" / "programs" / f"{name}.md").read_text(encoding="utf-8")
