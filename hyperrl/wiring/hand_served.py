@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from hyperrl.wiring.run_directory import refuse_unwritable
 from hyperrl.wiring.saved_model import serve_saved
 from hyperrl.wiring.training import make_sampler
 
-__all__ = ["serve_by_hand", "serve_model"]
+__all__ = ["serve_model"]
 
 Announce = Callable[[GatewaySession], None]
 
@@ -37,6 +38,8 @@ def serve_model(
     announce: Announce,
 ) -> Trajectory:
     """Serve a model directory until Ctrl-C and return, and keep, what was asked of it.
+
+    What was asked is kept where SIGTERM ends it, too.
 
     Args:
         model: the model's directory.
@@ -65,29 +68,45 @@ def serve_model(
             seats={"main": seat},
             limits=RolloutLimits(max_context=sampler.context_length),
         )
-        trajectory = serve_by_hand(recorder, settings=settings, announce=announce, seed=seed)
+        metrics: dict[str, float] = {}
+        try:
+            with suppress(KeyboardInterrupt):  # the way to end it
+                asyncio.run(_serve(recorder, settings, announce, metrics))
+        finally:  # SIGTERM passes through
+            trajectory = _seal(recorder, metrics, seed)
+            if out is not None and trajectory.turns:
+                digest = renderer.tokenizer.vocabulary_digest
+                TrajectoryWriter(out, tokenizer=digest).write_part([trajectory], iteration=0)
     finally:
         sampler.close()
-    if out is not None and trajectory.turns:
-        digest = renderer.tokenizer.vocabulary_digest
-        TrajectoryWriter(out, tokenizer=digest).write_part([trajectory], iteration=0)
     return trajectory
 
 
-def serve_by_hand(
-    recorder: Recorder, *, settings: GatewaySettings, announce: Announce, seed: int = 0
-) -> Trajectory:
-    """Serve a recorder in a loop of its own until Ctrl-C, and return what was recorded."""
-    served: list[GatewaySession] = []
-
-    async def serve() -> None:
+async def _serve(
+    recorder: Recorder, settings: GatewaySettings, announce: Announce, metrics: dict[str, float]
+) -> None:
+    """Serve a recorder until cancelled or terminated, then note the counts of its session."""
+    terminated = asyncio.Event()
+    handler = signal.getsignal(signal.SIGTERM)
+    loop = asyncio.get_running_loop()
+    try:
         async with Gateway(settings) as gateway:
-            served.append(gateway.open(recorder))
-            announce(served[0])
-            await asyncio.Event().wait()
+            session = gateway.open(recorder)
+            loop.add_signal_handler(signal.SIGTERM, terminated.set)  # and not in the middle of a task
+            announce(session)
+            try:
+                await terminated.wait()
+            finally:
+                await session.aclose()
+                metrics.update(session.metrics)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, handler)
+    signal.raise_signal(signal.SIGTERM)
 
-    with suppress(KeyboardInterrupt):  # the way to end it
-        asyncio.run(serve())
+
+def _seal(recorder: Recorder, metrics: Mapping[str, float], seed: int) -> Trajectory:
+    """Return what was recorded, and let nothing be added."""
     recorder.close()
     forest = recorder.forest
     return Trajectory.from_columns(
@@ -100,5 +119,5 @@ def serve_by_hand(
         env_id="",
         seed=seed,
         program="by_hand",
-        metrics=compute_metrics(forest.turns, Steps(), recorder.roots) | dict(served[0].metrics),
+        metrics=compute_metrics(forest.turns, Steps(), recorder.roots) | dict(metrics),
     )

@@ -493,6 +493,37 @@ def test_cancelled_and_failing_episodes_leave_no_port_task_or_file() -> None:
         asyncio.run(main())
 
 
+def test_requests_in_every_state_end_with_the_gateway(capfd: pytest.CaptureFixture[str]) -> None:
+    async def main() -> list[bytes]:
+        sampler, ends = Slow(["never"]), []
+        async with Gateway() as gateway:
+            session = gateway.open(recorder(sampler))
+            host, port = gateway.address.removeprefix("http://").split(":")
+            path = session.base_url.partition(port)[2]
+            head = f"POST {path}/chat/completions HTTP/1.1\r\nHost: x\r\n"
+            head += f"Authorization: Bearer {session.api_key}\r\nContent-Length: "
+            body = json.dumps(CHAT)
+            whole = f"{head}{len(body)}\r\n\r\n{body}"
+            for sent in ("", whole[:30], whole[:-5], whole):
+                ends.append(await asyncio.open_connection(host, int(port)))
+                ends[-1][1].write(sent.encode())
+            await asyncio.wait_for(sampler.asked.wait(), 20)
+        read = []
+        for reader, writer in ends:
+            try:
+                read.append(await asyncio.wait_for(reader.read(), 5))
+            except ConnectionResetError:
+                read.append(b"")
+            writer.close()
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+        return read
+
+    nothing, begun, half, asked = asyncio.run(main())
+    assert nothing == begun == half == b""
+    assert b"episode_over" in asked
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.slow
 def test_ctrl_c_closes_the_port(tmp_path: Path) -> None:
     script = tmp_path / "serve.py"

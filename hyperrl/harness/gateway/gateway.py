@@ -96,11 +96,12 @@ class Gateway:
         try:
             await self._users.aclose()
         finally:
-            for session in list(self.sessions.values()):
-                await session.aclose()
-            server, self._server, self._address = self._server, None, ""
-            if server is not None:
-                await server.aclose()
+            try:
+                await asyncio.gather(*[session.aclose() for session in list(self.sessions.values())])
+            finally:
+                server, self._server, self._address = self._server, None, ""
+                if server is not None:
+                    await server.aclose()
 
     def _listen(self) -> None:
         if self._server is not None:

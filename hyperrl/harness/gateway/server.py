@@ -24,6 +24,7 @@ from hyperrl.harness.gateway.anthropic_messages import AnthropicMessages
 from hyperrl.harness.gateway.chat_completions import ChatCompletions
 from hyperrl.harness.gateway.delivery import Delivery
 from hyperrl.harness.gateway.exchange import RefusedError, WireFormat
+from hyperrl.harness.gateway.reading import invalid
 from hyperrl.harness.gateway.responses import Responses
 from hyperrl.harness.gateway.session_table import SessionTable
 from hyperrl.harness.gateway.sessions import GatewaySession, GatewaySettings
@@ -39,6 +40,9 @@ FORMATS: Mapping[str, WireFormat] = {
 }
 PATH = re.compile(r"(?:/s/(?P<session>[^/]+))?/(?:v1/)*(?P<route>.*)")
 """Clients differ in whether they add ``/v1`` to the base URL themselves; one too many is one as well."""
+
+DRAIN_S = 1.0
+"""How long answers that are being sent may take when the server closes; then their connections are cut."""
 
 SHUTDOWN_S = 5
 logger = logging.getLogger(__name__)
@@ -72,6 +76,8 @@ class GatewayApp:
             response = _error(wire, refused)
         except ClientDisconnect:
             return
+        except RecursionError:
+            response = _error(wire, invalid("the body is nested too deeply"))
         except Exception:  # a fault of our own must not show its insides to a program
             logger.exception("the gateway failed to answer %s %s", scope["method"], route)
             response = _error(wire, RefusedError(500, "internal_error", "the gateway failed; see its log"))
@@ -162,9 +168,13 @@ class LoopServer:
     async def aclose(self) -> None:
         """Stop listening, close every connection, and wait until the server has ended."""
         self._server.should_exit = True
-        for connection in list(self._server.server_state.connections):
+        connections = self._server.server_state.connections
+        for connection in list(connections):
             connection.shutdown()
         try:
+            await asyncio.wait({self._task}, timeout=DRAIN_S)
+            for connection in list(connections):
+                connection.transport.abort()
             await self._task
         finally:
             self._listener.close()
@@ -212,7 +222,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
     try:
         whole = unpack.decompress(body, limit + 1)
     except zlib.error as error:
-        raise RefusedError(400, "invalid_request", f"the body is no {encoding}: {error}") from error
+        raise invalid(f"the body is no {encoding}: {error}") from error
     if len(whole) > limit:
         raise too_large
     return whole
@@ -222,9 +232,9 @@ def _load(body: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(400, "invalid_request", f"the body is no JSON: {error}") from error
+        raise invalid(f"the body is no JSON: {error}") from error
     if not isinstance(found, dict):
-        raise RefusedError(400, "invalid_request", f"the body must be an object, got {type(found).__name__}")
+        raise invalid(f"the body must be an object, got {type(found).__name__}")
     return found
 
 

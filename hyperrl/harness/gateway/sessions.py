@@ -250,6 +250,8 @@ class GatewaySession:
             code = "context_length_exceeded" if overflow else "episode_over"
             self._over = RefusedError(400, code, f"the episode is over: {limit}")
             raise self._over from limit
+        except RecursionError as error:
+            raise RefusedError(400, "invalid_request", "the body is nested too deeply") from error
         except Exception as error:  # a program is told in its own format
             self._note(error)
             raise RefusedError(400, "policy_error", f"the policy cannot answer: {error}") from error

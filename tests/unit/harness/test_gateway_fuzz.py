@@ -222,3 +222,29 @@ def test_deep_bodies_are_refused(depth: int, opening: str) -> None:
             check_error(route, response)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("route", sorted(BODIES))
+def test_deep_tools_are_refused(route: str) -> None:
+    deep: dict[str, Any] = {}
+    inner = deep
+    for _ in range(900):
+        inner["a"] = inner = {}
+    body = copy.deepcopy(BODIES["messages"][0])
+    body["tools"] = [{"name": "add", "input_schema": deep}]
+    if route == "responses":
+        body = {"input": "go", "tools": [{"type": "function", "name": "add", "parameters": deep}]}
+    elif route == "chat/completions":
+        body["tools"] = [{"type": "function", "function": {"name": "add", "parameters": deep}}]
+        body["messages"] = [{"role": "user", "content": "go"}]
+
+    async def main() -> Served:
+        served = Served(["fine"])
+        response = await served.post(route, body)
+        assert response.status_code in (200, 400)
+        if response.status_code == 400:
+            check_error(route, response)
+            assert "nested too deeply" in response.text
+        return served
+
+    assert asyncio.run(main()).session.error is None
