@@ -68,15 +68,6 @@ class KlConfig(Section):
             return data
         return {"estimator": "k1", **data}
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.place == "loss" and self.estimator == "k1":
-            raise ValueError(
-                "k1 in the loss holds nothing back: its mean gradient is 0; take k2, k3 or k3+, or put"
-                " it into the reward (place: reward)"
-            )
-        return self
-
 
 class CorrectionConfig(Section):
     """Importance weights for what the sampler's logprobs differ from the learner's."""

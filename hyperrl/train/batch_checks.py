@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from hyperrl.errors import ConfigError, InvariantError
@@ -15,9 +17,11 @@ __all__ = ["check_batch", "check_first_ratio", "check_parts"]
 WEIGHT_SUM_TOLERANCE = 1e-9
 """How far float64 weights of a minibatch may sum away from 1."""
 
+logger = logging.getLogger(__name__)
+
 
 def check_parts(algorithm: AlgorithmConfig, *, reference: bool, critic: bool) -> None:
-    """Check that the parts of an algorithm exist and have what they need.
+    """Check that the parts of an algorithm exist and have what they need; warn of one that does nothing.
 
     Args:
         algorithm: names the parts.
@@ -31,6 +35,11 @@ def check_parts(algorithm: AlgorithmConfig, *, reference: bool, critic: bool) ->
     LOSSES.find(algorithm.loss)
     if algorithm.kl.place != "none" and not reference:
         raise ConfigError(f"algorithm.kl.place is {algorithm.kl.place}, but there is no reference policy")
+    if algorithm.kl.place == "loss" and algorithm.kl.estimator == "k1":
+        logger.warning(
+            "algorithm.kl: k1 in the loss holds nothing back, for its mean gradient is 0; take k2, k3 or k3+,"
+            " or put it into the reward (place: reward)"
+        )
     if algorithm.needs_critic and not critic:
         raise ConfigError(f"the advantage {algorithm.advantage!r} needs a critic, but there is none")
 

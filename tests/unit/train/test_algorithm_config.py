@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -9,6 +11,7 @@ from pydantic import ValidationError
 from hyperrl.errors import ConfigError
 from hyperrl.train.advantages import ADVANTAGES
 from hyperrl.train.algorithm_config import PRESETS, AlgorithmConfig
+from hyperrl.train.batch_checks import check_parts
 from hyperrl.train.config import dump_config, make_config
 from hyperrl.train.losses import LOSSES
 
@@ -79,10 +82,17 @@ def test_the_estimate_of_the_kl_follows_its_place():
     assert AlgorithmConfig(kl={"place": "reward", "estimator": "k3"}).kl.estimator == "k3"
 
 
+@pytest.mark.parametrize(("place", "warned"), [("loss", True), ("reward", False)])
+def test_a_kl_that_holds_nothing_back_is_warned_of(caplog, place, warned):
+    config = AlgorithmConfig(kl={"place": place, "estimator": "k1"})
+    with caplog.at_level(logging.WARNING):
+        check_parts(config, reference=True, critic=False)
+    assert ("its mean gradient is 0" in caplog.text) == warned
+
+
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
-        ({"kl": {"place": "loss", "estimator": "k1"}}, "mean gradient is 0"),
         ({"advantage": "group", "smallest_group": 1}, "'group' compares"),
         ({"advantage": "reinforce_pp_baseline", "smallest_group": 1}, "give it at least 2"),
         ({"correction": {"mode": "truncate"}, "old_logprobs": "behavior"}, "count the mismatch twice"),
