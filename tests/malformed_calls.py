@@ -119,6 +119,23 @@ CASES = [
     ),
     Case("parameters", call('{"name": "add", "parameters": {"a": 1}}'), ("ok",), (A1,), ("parameters",)),
     Case("no arguments", call('{"name": "now"}'), ("ok",), ({},), ("missing_arguments",)),
+    Case("arguments under args", call('{"name": "add", "args": {"a": 1}}'), ("malformed",), (None,)),
+    Case("arguments beside the name", call('{"name": "add", "a": 1}'), ("malformed",), (None,)),
+    Case("no arguments but an id", call('{"id": "c1", "type": "function", "name": "now"}'), ("ok",), ({},)),
+    Case(
+        "function object",
+        call(f'{{"type": "function", "function": {GOOD}}}'),
+        ("ok",),
+        (A1,),
+        ("function_object",),
+    ),
+    Case(
+        "escaped apostrophe",
+        call("""{"name": "say", "arguments": {"text": "it\\'s \\\\'so"}}"""),
+        ("ok",),
+        ({"text": "it's \\'so"},),
+        ("python_literal",),
+    ),
     Case(
         "trailing comma",
         call('{"name": "add", "arguments": {"a": 1,},}'),

@@ -26,6 +26,7 @@ __all__ = [
     "parse_arguments",
     "parse_call_body",
     "parse_tool_calls",
+    "read_json",
 ]
 
 OPEN, CLOSE = b"<tool_call>", b"</tool_call>"
@@ -42,6 +43,8 @@ _PYTHON = re.compile(
 _CLOSERS_TRIED = 3
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _QUOTES = re.compile(r"\\'|\\.|\"", re.DOTALL)
+_ESCAPES = re.compile(r"\\.", re.DOTALL)
+_CALL_KEYS = frozenset(("name", "id", "type", "index"))
 
 Status = Literal["ok", "invalid_json", "unclosed", "missing_name", "malformed"]
 BytesErrors = Literal["replace", "surrogatepass"]
@@ -58,7 +61,8 @@ class CallBody:
             is no string; ``malformed``: JSON, but no call, or arguments that are no object; ``unclosed``.
         repairs: what was mended, in order: ``raw_newline`` (a control character inside a string),
             ``trailing_comma``, ``python_literal``, ``list_of_calls``, ``double_encoded``, ``parameters``
-            (instead of ``arguments``), ``missing_arguments`` (taken as none), ``closer_in_string``.
+            (instead of ``arguments``), ``missing_arguments`` (taken as none, where there is nothing else
+            either), ``function_object`` (name and arguments inside ``function``), ``closer_in_string``.
     """
 
     name: str = ""
@@ -134,9 +138,9 @@ def parse_action_bytes(
 def parse_call_body(text: str) -> list[CallBody]:
     """Read what stands between the markers; never raises, and never returns an empty list."""
     try:
-        value, repairs = _load(text)
+        value, repairs = read_json(text)
         if isinstance(value, str):
-            value, more = _load(value)
+            value, more = read_json(value)
             repairs += ("double_encoded", *more)
     except ValueError:
         return [CallBody(status="invalid_json")]
@@ -161,7 +165,7 @@ def parse_arguments(name: object, arguments: object) -> CallBody:
         value = arguments
         for nested in range(2):
             if isinstance(value, str):
-                value, more = _load(value)
+                value, more = read_json(value)
                 repairs += (*(("double_encoded",) if nested else ()), *more)
     except ValueError:
         return CallBody(name=name, status="invalid_json")
@@ -265,6 +269,8 @@ def _with_repair(attempt: _Attempt, repair: str) -> _Attempt:
 def _call(value: Any, repairs: tuple[str, ...]) -> CallBody:
     if not isinstance(value, dict):
         return CallBody(status="malformed", repairs=repairs)
+    if "name" not in value and isinstance(value.get("function"), dict):
+        value, repairs = value["function"], (*repairs, "function_object")
     name = value.get("name")
     if not isinstance(name, str) or not name.strip():
         return CallBody(status="missing_name", repairs=repairs)
@@ -276,22 +282,22 @@ def _call(value: Any, repairs: tuple[str, ...]) -> CallBody:
 def _arguments(value: dict[str, Any]) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     repairs: tuple[str, ...] = ()
     key = "arguments" if "arguments" in value else "parameters"
-    if key not in value:
-        return {}, ("missing_arguments",)
+    if key not in value:  # arguments under another key are not the same as none
+        return (None, ()) if value.keys() - _CALL_KEYS else ({}, ("missing_arguments",))
     if key == "parameters":
         repairs = ("parameters",)
     arguments = value[key]
     if isinstance(arguments, str):
         try:
-            arguments, more = _load(arguments)
+            arguments, more = read_json(arguments)
         except ValueError:
             return None, repairs
         repairs += ("double_encoded", *more)
     return (arguments if isinstance(arguments, dict) else None), repairs
 
 
-def _load(text: str) -> tuple[Any, tuple[str, ...]]:
-    """Return the value and the repairs that it took. Raises ValueError."""
+def read_json(text: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the value of JSON as policies write it, and the repairs that it took. Raises ValueError."""
     try:
         return _decode(text)
     except ValueError:
@@ -324,7 +330,11 @@ def _as_json(text: str) -> tuple[str, tuple[str, ...]]:
     found: set[str] = set()
 
     def rewrite(match: re.Match[str]) -> str:
-        if match["double"] is not None or (match["single"] and not match["end"]):
+        if match["double"] is not None:
+            mended = _ESCAPES.sub(lambda escape: escape[0].replace("\\'", "'"), match[0])
+            found.update(["python_literal"] if mended != match[0] else [])
+            return mended
+        if match["single"] and not match["end"]:
             return match[0]
         if match["comma"]:
             found.add("trailing_comma")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
 import re
@@ -18,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
+from hyperrl.envs.encoded_arguments import decode_texts
 from hyperrl.errors import ToolDefinitionError, nearest
 from hyperrl.sampling import ToolSchema
 
@@ -83,8 +83,8 @@ def coerce_arguments(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the arguments with the types of the signature, and what was mended for it.
 
-    A list or an object that was written as a string of JSON is read, where a string does not fit; that is
-    the repair ``double_encoded``.
+    A list or an object that was written as a string of JSON is read, at any depth where a string does not
+    fit; that is the repair ``double_encoded``.
 
     Raises:
         ValueError: they do not fit; the message names each argument that does not, for the policy.
@@ -92,28 +92,10 @@ def coerce_arguments(
     try:
         return signature.coerce(arguments), ()
     except ValueError:
-        decoded = _decode_containers(signature, arguments)
+        decoded, repairs = decode_texts(arguments, signature.schema["function"]["parameters"])
         if decoded == arguments:
             raise
-    return signature.coerce(decoded), ("double_encoded",)
-
-
-def _decode_containers(signature: ToolSignature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    known = signature.schema["function"]["parameters"].get("properties", {})
-    decoded = dict(arguments)
-    for name, value in arguments.items():
-        if (
-            isinstance(value, str)
-            and value.lstrip()[:1] in ("[", "{")
-            and not _takes_text(known.get(name, {}))
-        ):
-            with contextlib.suppress(ValueError, RecursionError):
-                decoded[name] = json.loads(value)
-    return decoded
-
-
-def _takes_text(shape: Mapping[str, Any]) -> bool:
-    return shape.get("type") == "string" or any(map(_takes_text, shape.get("anyOf", ())))
+    return signature.coerce(decoded), repairs
 
 
 def _validate(

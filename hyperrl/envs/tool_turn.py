@@ -18,7 +18,7 @@ _PARSE_ADVICE = {
     "invalid_json": "its arguments are not valid JSON",
     "unclosed": "it is not closed",
     "missing_name": "it names no tool",
-    "malformed": "it is not an object with a name and arguments",
+    "malformed": "it is not an object with a name and an object of arguments",
 }
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
@@ -85,6 +85,38 @@ def test_an_argument_that_is_encoded_twice_is_read_and_recorded():
     assert call(measure, {"place": {"name": "x"}, "note": "[]"}).repairs == ()
     assert call(measure, {"place": "{oops"}).status == "bad_arguments"
     assert call(measure, {"place": "[" * 100_000}).status == "bad_arguments"
+
+
+class Branch(BaseModel):
+    size: int
+    inner: Branch | None = None
+    leaves: list[Branch] = []
+
+
+@tool
+def grow(branch: Branch, step: Literal[1, 2] = 1, sure: Literal[True] | None = None, free: Any = None) -> str:
+    """Let a branch grow.
+
+    Args:
+        branch: which one.
+        step: how far.
+        sure: that it should.
+        free: anything.
+    """
+    return f"{branch!r} {step!r} {sure!r} {free!r}"
+
+
+def test_texts_are_read_at_any_depth_where_no_text_fits():
+    nested = {"size": "1", "inner": '{"size": 2, "leaves": "[{\'size\': 3},]"}', "leaves": ['{"size": 4}']}
+    result = call(grow, {"branch": nested, "step": "2", "sure": "True", "free": "[1]"})
+    assert (result.status, result.repairs) == ("ok", ("double_encoded",))
+    four, three = (f"Branch(size={size}, inner=None, leaves=[])" for size in (4, 3))
+    inner = f"Branch(size=2, inner=None, leaves=[{three}])"
+    assert result.text == f"Branch(size=1, inner={inner}, leaves=[{four}]) 2 True '[1]'"
+    only_numbers = call(grow, {"branch": {"size": 1}, "step": "2"})
+    assert (only_numbers.status, only_numbers.repairs) == ("ok", ())
+    assert call(grow, {"branch": {"size": 1}, "step": "3"}).status == "bad_arguments"
+    assert call(grow, {"branch": {"size": 1}, "step": "true"}).status == "bad_arguments"
 
 
 @pytest.mark.parametrize(
