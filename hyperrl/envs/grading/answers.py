@@ -147,7 +147,7 @@ def _equal_collections(answer: Collection, gold: Collection, policy: AnswerPolic
     brackets = {answer.brackets, gold.brackets}
     if len(answer.items) != len(gold.items) or not (len(brackets) == 1 or brackets == {"", "{}"}):
         return False
-    if policy.ordered_lists and "{}" not in brackets:
+    if policy.ordered_lists and not brackets & {"{}", "\\cup"}:
         return all(_equal(a, b, policy) for a, b in zip(answer.items, gold.items, strict=True))
     unmatched = list(gold.items)
     for item in answer.items:

@@ -7,6 +7,7 @@ no value here. Length and nesting are bounded, so no text takes more than a few 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -24,7 +25,7 @@ MAX_DEPTH = 40
 _MAX_EXPONENT = 5_000
 _TOKEN = re.compile(
     r"\s*(?:(\d+(?:\.\d*)?(?:[eE][+-]?\d{1,6})?|\.\d+(?:[eE][+-]?\d{1,6})?)"
-    r"|(\\[a-zA-Z]+|\*\*|[-+*/^!(){}\[\]]))"
+    r"|(\\[a-zA-Z]+|\*\*|[-+*/^!(){}\[\]|]))"
 )
 _SPELLINGS = {
     "**": "^",
@@ -40,6 +41,7 @@ _SPELLINGS = {
     "\\ast": "*",
     "\\div": "/",
 }
+_ROUNDING = {"\\lfloor": ("\\rfloor", math.floor), "\\lceil": ("\\rceil", math.ceil)}
 _STARTS_FACTOR = {"(", "{", "\\frac", "\\sqrt", "\\binom", "\\pi"}
 
 
@@ -159,7 +161,18 @@ class _Parser:
             return value
         if token == "\\pi":
             return Exact.pi()
+        if token == "|" or token in _ROUNDING:
+            return self._enclosed(token)
         return self._command(token)
+
+    def _enclosed(self, token: str) -> Exact:
+        """Read an absolute value, or a number rounded down or up."""
+        closer, function = _ROUNDING.get(token, ("|", abs))
+        value = self._deeper(self.sum).rational
+        self._take(closer)
+        if value is None:
+            raise NotExactError("the size of an irrational number")
+        return Exact.of(function(value))
 
     def _number(self, token: str) -> Exact:
         value = Exact.of(parse_literal(token))

@@ -19,7 +19,9 @@ sign; ``whole``: the whole text is the answer.
 """
 
 _MARK = re.compile(r"<(/?)think(?:ing)?\s*>", re.IGNORECASE)
-_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox(?:\s*\[[^\[\]]*\])*)(?![A-Za-z])\s*")
+_EMPHASIS_END = re.compile(r"([^*_]*[^*_\s])[*_]{1,3}")
+_MARKUP = re.compile(r"</?(?:b|strong|i|em|u|mark|span|p|s|br|answer|final_answer)\s*/?>|<\|[a-z_]{1,30}\|>")
 _BARE_NUMBER = re.compile(r"[-+−]?\$?\d[\d.,/]*(?![\w{\\])")
 _NUMBER = re.compile(
     r"(?P<sign>(?<![\w)\]}])(?<![\d)] )[-+−–－])?(?:\\?[$€£¥]\s?)?(?P<inner>(?<=[$€£¥])[-−])?"
@@ -82,7 +84,12 @@ def unwrap_box(text: str) -> str | None:
 
 def _after_hashes(text: str) -> str:
     start = text.rfind("####")
-    return text[start + 4 :].strip().partition("\n")[0].strip() if start >= 0 else ""
+    if start < 0:
+        return ""
+    line = text[start + 4 :].strip().partition("\n")[0]
+    line = (_MARKUP.sub("", line) if "<" in line else line).strip()
+    opened_before = _EMPHASIS_END.fullmatch(line) if line.endswith(("*", "_")) else None
+    return opened_before[1] if opened_before is not None else line  # **#### 18**
 
 
 def _last_number(text: str) -> str:

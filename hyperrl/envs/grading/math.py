@@ -42,7 +42,9 @@ _FUNCTIONS = frozenset(
         r"\w+", "sin cos tan cot sec csc arcsin arccos arctan log exp sqrt frac max min gcd lcm det mod"
     )
 )
-_CLOCK = re.compile(r"\d\s*:\s*\d")
+_NO_ALGEBRA = re.compile(r"\d\s*:\s*\d|\d\s*_|\.\.\.|\\[lc]?dots\b|…")
+"""Times of day, numbers in other bases, and what goes on: math-verify reads a part of it."""
+_LETTER = re.compile(r"\s*[^\W\d_]\s*")
 
 
 def grade_math(
@@ -130,7 +132,9 @@ def _grade_without_algebra(verdict: Verdict, gold: str) -> Verdict | str:
 
 def _needs_algebra(answer: str, gold: str) -> bool:
     """Whether one side is an expression that has no exact value, and neither is in words."""
-    if any(_CLOCK.search(text) or _is_words(text) for text in (answer, gold)):
+    if any(_NO_ALGEBRA.search(text) or _is_words(text) for text in (answer, gold)):
+        return False
+    if _LETTER.fullmatch(answer) and _LETTER.fullmatch(gold):  # math-verify takes a for A
         return False
     return not (_is_exact(read_answer(answer)) and _is_exact(read_answer(gold)))
 

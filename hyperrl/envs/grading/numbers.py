@@ -12,7 +12,8 @@ from fractions import Fraction
 
 from hyperrl.envs.grading.exact import Exact, NotExactError
 from hyperrl.envs.grading.expressions import parse_expression, parse_literal
-from hyperrl.envs.grading.units import canonical_unit, split_scale, split_unit
+from hyperrl.envs.grading.plain_latex import TEXT_COMMANDS
+from hyperrl.envs.grading.units import canonical_unit, is_currency, split_scale, split_unit
 
 __all__ = ["Quantity", "read_number", "read_quantity"]
 
@@ -27,7 +28,10 @@ _GROUPED = (
 )
 _MIXED = re.compile(r"([+-]?)(\d{1,30})(?:\s+(?:and\s+)?|-)(\d{1,30})\s*/\s*(\d{1,30})")
 _RATIO = re.compile(r"([+-]?)(\d{1,30}) ?/ ?(\d{1,30})")
-_PERCENT = re.compile(r"(?:\s*\\?%|\s*(?:\\text\s*\{\s*)?(?:percent|per cent)\.?\s*\}?)$", re.IGNORECASE)
+_PERCENT = re.compile(
+    rf"(?:\s*\\?%|\s*(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*)?(?:percent|per cent)\.?\s*\}}?)$", re.IGNORECASE
+)
+_EACH = re.compile(r"(?:per\s+|/\s*|an?\s+|each\s+)(?=\S)", re.IGNORECASE)
 _CURRENCY = re.compile(
     r"([+-]?)\s*((?:US|CA|AU|NZ|HK|SG|[ACSR])?\\?\$|[€£¥₹¢₩₽₺₫₱₪฿₦]"
     r"|(?:USD|EUR|GBP|JPY|CNY|RMB|INR|CAD|AUD|CHF)(?![A-Za-z])|(?:Rs|RS|Fr)\b\.?)\s*"
@@ -80,8 +84,11 @@ def read_quantity(text: str) -> Quantity | None:
     if not percent:
         bare, unit = split_unit(bare)
     factor, unit = split_scale(unit)
+    each = _EACH.match(unit) if currency else None
+    if each is not None:  # $5 per week
+        currency, unit = f"{currency}/{canonical_unit(unit[each.end() :])}", ""
     unit = canonical_unit(unit)
-    if currency and unit and unit != currency:
+    if currency and is_currency(unit) and unit != currency:
         return None
     value = _read_value(bare)
     if value is None:

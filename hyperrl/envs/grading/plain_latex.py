@@ -21,12 +21,34 @@ _LOOK = (
     r"\\(?:bf|it|rm|sf|tt|bfseries|itshape|mathstrut|displaystyle|textstyle|boldmath|centering"
     r"|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])\s*"
     r"|\\(?:color|textcolor)\s*\{[^{}]*\}"
+    r"|\\h?phantom\s*\{[^{}]*\}|\\(?:[bB]ig{1,2}[lrm]?|checkmark|(?:black)?square|qed)(?![A-Za-z])\s*"
     r"|\\\\\s*$"
 )
 _LOOKS = re.compile(_LOOK)
-_SIGN_ALONE = re.compile(rf"(?:\\(?:{TEXT_COMMANDS})\s*)?(?<!\\)\{{\s*(\\,|\\?[%$]|[-+,.€£¥₹¢])\s*\}}")
+_SIGN_ALONE = re.compile(
+    rf"(?:\\(?:{TEXT_COMMANDS}|mathord|mathpunct)\s*)?(?<!\\)\{{\s*(\\,|\\?[%$]|[-+.€£¥₹¢°:]|,)\s*\}}"
+)
+_COMMA_APART = re.compile(r"(?<=\d)\s*\{\s*,\s*\}\s*(?=\d)")
 _SYMBOLS = {
     "textdollar": "\\$",
+    "mathdollar": "\\$",
+    "cent": "¢",
+    "textcent": "¢",
+    "permil": "‰",
+    "textperthousand": "‰",
+    "lbrack": "[",
+    "rbrack": "]",
+    "lbrace": "\\{",
+    "rbrace": "\\}",
+    "lvert": "|",
+    "rvert": "|",
+    "enspace": " ",
+    "geqslant": "\\ge ",
+    "leqslant": "\\le ",
+    "geq": "\\ge ",
+    "leq": "\\le ",
+    "neq": "\\ne ",
+    "varnothing": "\\emptyset ",
     "pounds": "£",
     "euro": "€",
     "texteuro": "€",
@@ -37,13 +59,25 @@ _SYMBOLS = {
     "thinspace": " ",
     "minus": "-",
 }
-_SYMBOL = re.compile(rf"\\({'|'.join(_SYMBOLS)})(?![A-Za-z])")
+_SYMBOL = re.compile(rf"\\({'|'.join(_SYMBOLS)})(?![A-Za-z])(?:\{{\}})?")
+_SPACE = re.compile(r"\\(?:hspace\*?|kern)\s*\{[^{}]*\}")
+_NUMBER_IN_FONT = re.compile(rf"\\(?:{TEXT_COMMANDS}|num)\s*\{{\s*([-+−]?\d[\d.,]*)\s*\}}")
+_EXPONENT_IN_FONT = re.compile(rf"(?<=\d)\s*\\(?:{TEXT_COMMANDS})\s*\{{\s*([eExX])\s*\}}\s*(?=[-+]?\d)")
+_SIGN_WORD = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{\s*(minus|negative)\s*\}}", re.IGNORECASE)
+_NOTHING = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{\s*\}}")
+_ORDINAL = re.compile(
+    rf"(?<=\d)\s*\^\s*(?:(st|nd|rd|th)\b|\{{\s*(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*)?(st|nd|rd|th)\s*\}}{{1,2}})"
+)
 _INFIX = re.compile(r"\{([^{}]*)\\(over|choose)(?![A-Za-z])([^{}]*)\}")
 _INFIX_COMMANDS = {"over": "\\frac", "choose": "\\binom"}
 _UNIT_FRACTION = re.compile(
     rf"\\frac\s*\{{\s*\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]*)\}}\s*\}}"
     rf"\s*\{{\s*\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]*)\}}\s*\}}"
 )
+_UNIT_RATIO = re.compile(
+    rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]*)\}}\s*/\s*\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]*)\}}"
+)
+_DOTTED = re.compile(r"\\dot\s*\{?(\d)\}?(\d{0,20})\\dot\s*\{?(\d)\}?")
 _REPEATING = re.compile(r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\s*(?:\{(\d{1,20})\}|(\d))")
 
 
@@ -51,12 +85,15 @@ def plain_latex(text: str) -> str:
     """Return ``text`` without commands that only change its look."""
     if "\\" not in text and "{" not in text:
         return text
-    text = _SIGN_ALONE.sub(r"\1", _LOOKS.sub("", text))
+    text = _COMMA_APART.sub(",", _LOOKS.sub("", text))
+    text = _NOTHING.sub(" ", _SPACE.sub(" ", _SIGN_ALONE.sub(r"\1", text)))
     text = _SYMBOL.sub(lambda found: _SYMBOLS[found[1]], text)
-    text = _UNIT_FRACTION.sub(r"\\text{\1/\2}", text)
+    text = _NUMBER_IN_FONT.sub(r"\1", _EXPONENT_IN_FONT.sub(r"\1", text))
+    text = _ORDINAL.sub(lambda found: found[1] or found[2], _SIGN_WORD.sub(r"\1 ", text))
+    text = _UNIT_RATIO.sub(r"\\text{\1/\2}", _UNIT_FRACTION.sub(r"\\text{\1/\2}", text))
     if "\\over" in text or "\\choose" in text:
         text = _INFIX.sub(_prefix, f"{{{text}}}")
-    return _REPEATING.sub(_fraction, text)
+    return _REPEATING.sub(_fraction, _DOTTED.sub(r"\\overline{\1\2\3}", text))
 
 
 def _prefix(infix: re.Match[str]) -> str:

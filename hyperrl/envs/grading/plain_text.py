@@ -38,9 +38,22 @@ _SPECIAL = {
     "π": "\\pi ",
     "√": "\\sqrt ",
     "。": ".",
+    "≥": "\\ge ",
+    "≤": "\\le ",
+    "≠": "\\ne ",
+    "∪": "\\cup ",
+    "∩": "\\cap ",
+    "∈": "\\in ",
+    "∅": "\\emptyset ",
+    "…": "...",
+    **dict.fromkeys("✓✔✅\ufe0f", ""),
 }
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))
 _RAISED = _SUPERSCRIPTS | {"⁻": "-", "⁺": "+"}
+_SMALL_FRACTION = re.compile(r"[⁰¹²³⁴-⁹]{1,20}[⁄/][₀-₉]{1,20}")
+_BARRED = re.compile("(?:\\d[\u0304\u0305])+")
+_BARS = re.compile("[\u0304\u0305]")
+_ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 _SUPERSCRIPT_RUN = re.compile(f"[⁻⁺]?[{''.join(_SUPERSCRIPTS)}]+")
 
 
@@ -48,6 +61,9 @@ def plain_text(text: str) -> str:
     """Return ``text`` with its special characters in their plain spelling."""
     if text.isascii():
         return text.translate(_ASCII_SPACES)
+    text = _SMALL_FRACTION.sub(lambda small: unicodedata.normalize("NFKC", small[0]), text)
+    text = _BARRED.sub(lambda run: "\\overline{" + _BARS.sub("", run[0]) + "}", text)
+    text = _ROOT.sub(r"\\sqrt{\1}", text)
     raised = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + "".join(_RAISED[c] for c in run[0]) + "}", text)
     return "".join(map(_plain, raised))
 

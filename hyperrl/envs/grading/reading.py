@@ -34,17 +34,40 @@ _WRAPPERS = (
     re.compile(r"(?:=|\\approx\b)\s*([^=]*)"),
 )
 _FONT = re.compile(rf"(?:\\(?:{TEXT_COMMANDS})\s*)?(?=\{{)")
-_SPACES = re.compile(r"\\(?:[,;: ]|quad\b|qquad\b|displaystyle\b)|~|\s+")
+_SPACES = re.compile(r"(?:\\(?:[,;: ]|quad\b|qquad\b|displaystyle\b)|~|\s+)+")
 _DROPPED = re.compile(
     r"\\!|\\left\b(?!\\?\{)|\\right\b(?!\\?\})|\\(?:left|right)(?=\\?[{}])|\\?\bphantom\{\}"
 )
 _COMMANDS = re.compile(r"(?<![\\a-zA-Z])(pi|sqrt|binom)(?![a-zA-Z])")
 _NAME = re.compile(
     rf"([A-Za-z]{{1,20}}(?: [A-Za-z]{{1,20}}){{0,3}}|\\(?:{TEXT_COMMANDS})\s*\{{[^{{}}]*\}}"
-    r"|\\(?:alpha|beta|gamma|theta|phi|lambda|mu))\s*(?:=|\\approx\b)\s*(?=[^=\s])"
+    r"|[A-Za-z](?:_(?:\w|\{\w{1,5}\}))?'?(?:\([^()=]{0,20}\))?|m?\s*\\angle\s*[A-Z]{1,3}"
+    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z]){1,4}\s*\)"
+    r"|\\(?:alpha|beta|gamma|theta|phi|lambda|mu))\s*(?:=|\\approx\b|\\in\b(?=\s*[\[(\\]))\s*(?=[^=\s])"
 )
-_TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*(?:\^|\*\*))")
+_VARIABLE = re.compile(r"[A-Za-z](?:_(?:\w|\{\w{1,5}\}))?")
+_LABEL = re.compile(
+    rf"(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*)?(?:the\s+)?(?:final\s+)?(?:answer|result|solution)\s*"
+    r"(?:\s(?:is|would be)\b\s*:?|[:=])\s*\}?\s*",
+    re.IGNORECASE,
+)
+_CHOICE = re.compile(r"(?:option|choice|answer)\s*:?\s*\(?([A-Z])\)?", re.IGNORECASE)
+_BOLD = re.compile(r"(?<![\w)*])\*\*([^*]{1,40})\*\*(?![\w(*])")
+_TIMES_TEN = re.compile(r"(?<=\d)\s*(?:[xX]|times)\s*(?=10\s*(?:\^|\*\*))")
 _MINUS_WORD = re.compile(r"(?:minus|negative)\s+(?=[\d.$(\\])", re.IGNORECASE)
+_HEDGE = re.compile(
+    r"(?:exactly|about|approximately|approx\.?|around|roughly)\s+(?=[-+\d.$\\])", re.IGNORECASE
+)
+_HALF_OF_DAY = re.compile(r"\b([ap])\.\s?m(?:\.|\b)", re.IGNORECASE)
+_CLOCK = re.compile(r"0?(\d{1,2}:\d\d(?::\d\d)?)\s*([ap]m)?", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}([/.-])\d{1,2}\1\d{4}|\d{4}/\d{1,2}/\d{1,2}")
+_ELLIPSIS = re.compile(r"\s*(?:\.{3,}|\\[lc]?dots)$")
+_CYCLE = re.compile(r"([+-]?\d{0,20}\.(?=\d))(\d{0,12}?)(?:(\d)\3+|(\d{2,9})\4+)")
+_PARENTHESISED_CYCLE = re.compile(r"([+-]?(?:\d{0,20}\.|0?\.\d{1,12}))\((\d{1,20})\)")
+_MATRIX = re.compile(
+    r"(?:\\left\s*)?[(\[]?\s*\\begin\s*\{(?:[pbB]?(?:small)?matrix|array\}\s*\{[clr| ]*)\}(.*)"
+    r"\\end\s*\{(?:[pbB]?(?:small)?matrix|array)\}\s*(?:\\right\s*)?[)\]]?"
+)
 _AND = re.compile(
     rf"\s*,?\s*(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b)\s*", re.IGNORECASE
 )
@@ -87,8 +110,51 @@ def read_answer(text: str) -> Answer:
     common = _COMMON.fullmatch(text)
     if common is not None:
         return _common_quantity(common)
-    text = _MINUS_WORD.sub("-", _TIMES_TEN.sub("*", plain_latex(text)))
-    return _read(_tidy(text), depth=0)
+    matrix = _MATRIX.fullmatch(_tidy_ends(text).rstrip(".")) if "\\begin" in text else None
+    if matrix is not None:
+        return _read_matrix(matrix[1])
+    if _DATE.fullmatch(text):
+        return text
+    return _read(_plain(text), depth=0)
+
+
+def _plain(text: str) -> str:
+    """Take off what only decorates an answer: fonts, labels, hedges, emphasis."""
+    text = plain_latex(text)
+    text = _repeating(text) or _TIMES_TEN.sub("*", _BOLD.sub(r"\1", text))
+    text = _tidy(_HALF_OF_DAY.sub(r"\1m", text)).removeprefix(":").lstrip()
+    label = _LABEL.match(text)
+    if label is not None and label.end() < len(text):
+        text = _tidy(text[label.end() :])
+    text = _HEDGE.sub("", text, count=1) if _HEDGE.match(text) else text
+    return _MINUS_WORD.sub("-", text)
+
+
+def _repeating(text: str) -> str | None:
+    """Return ``0.333...`` and ``0.(3)`` as the fraction that they are; ``None`` for anything else."""
+    text = _tidy_ends(text)
+    cycle = _PARENTHESISED_CYCLE.fullmatch(text)
+    if cycle is not None:
+        return plain_latex(f"{cycle[1]}\\overline{{{cycle[2]}}}")
+    shorter = _ELLIPSIS.sub("", text)
+    found = _CYCLE.fullmatch(shorter) if shorter != text else None
+    if found is None or (found[4] and found[2]):
+        return None
+    return plain_latex(f"{found[1]}{found[2]}\\overline{{{found[3] or found[4]}}}")
+
+
+def _tidy_ends(text: str) -> str:
+    """Take off spaces and dollars at both ends, and nothing else."""
+    return text.strip(" $")
+
+
+def _read_matrix(inner: str) -> Answer:
+    """Read the rows of a matrix; its brackets do not matter."""
+    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", inner) if row.strip()]
+    if not rows or sum(row.count("&") + 1 for row in rows) > _MAX_ITEMS:
+        return _words(inner)
+    cells = [[_read(_plain(cell), depth=2) for cell in row.split("&")] for row in rows]
+    return Collection("matrix", tuple(Collection("row", tuple(row)) for row in cells))
 
 
 def _common_quantity(found: re.Match[str]) -> Quantity:
@@ -122,9 +188,15 @@ def describe(answer: Answer) -> str:
 
 
 def _read(text: str, *, depth: int) -> Answer:
+    if depth <= 1 and text.count("=") != 1 and "=" in text:
+        text = _last_of_chain(text)
     named = _NAME.match(text) if depth <= 1 and text.count("=") <= 1 else None
     if named is not None:
         return Named(_words(named[1]), _read(text[named.end() :], depth=depth + 1))
+    if depth <= 1 and text.count("=") == 1:
+        turned = _turned(text)
+        if turned is not None:
+            return turned
     infinite = _INFINITY.fullmatch(text)
     if infinite is not None:
         return "-infinity" if infinite[1] == "-" else "infinity"
@@ -133,7 +205,41 @@ def _read(text: str, *, depth: int) -> Answer:
         return quantity
     if depth >= _MAX_DEPTH:
         return _words(text)
-    return _read_both_signs(text) or _read_enumeration(text, depth) or _read_list(text, depth) or _words(text)
+    found = _read_both_signs(text) or _read_enumeration(text, depth) or _read_union(text, depth)
+    return found or _read_list(text, depth) or _words(text)
+
+
+def _last_of_chain(text: str) -> str:
+    """Return ``x = 12`` of ``x = 10 + 2 = 12``, if all that it says holds; else the text."""
+    first, *rest = (part.strip() for part in text.split("="))
+    name = f"{first} = " if _NAME.match(f"{first}=1") is not None else ""
+    values = [read_quantity(part) for part in (rest if name else [first, *rest])]
+    same = all(
+        value is not None and values[0] is not None and value.value == values[0].value for value in values
+    )
+    return f"{name}{rest[-1]}" if same else text
+
+
+def _turned(text: str) -> Answer | None:
+    """Read ``12 = x``, and the value of ``10 + 2 = 12`` if that holds."""
+    left, right = (part.strip() for part in text.split("="))
+    value = read_quantity(left)
+    if value is None:
+        return None
+    if _VARIABLE.fullmatch(right):
+        return Named(_words(right), value)
+    other = read_quantity(right)
+    return other if other is not None and other.value == value.value else None
+
+
+def _read_union(text: str, depth: int) -> Collection | None:
+    r"""Read ``(0,1) \cup (2,3)``, if each part is a list in brackets."""
+    if "\\cup" not in text:
+        return None
+    parts = [_read(_tidy(part), depth=depth + 1) for part in re.split(r"\\cup(?![A-Za-z])", text)]
+    if len(parts) < 2 or not all(isinstance(part, Collection) and part.brackets for part in parts):
+        return None
+    return Collection("\\cup", tuple(parts))
 
 
 def _read_list(text: str, depth: int) -> Answer | None:
@@ -234,8 +340,16 @@ def _words(text: str) -> str:
     """Return a spelling in which case (of words, not of single letters) and spaces do not count."""
     text = re.sub(r"\\[dtc]frac\b", r"\\frac", text)
     text = re.sub(rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]*)\}}", r"\1", text)
-    text = re.sub(r"\(?(\w)\)", r"\1", text) if len(text) <= 3 else text
+    text = re.sub(r"[(\[]?(\w)[)\]]", r"\1", text) if len(text) <= 3 else text
+    text = re.sub(r"([\^_]|\\mathbb\s*)\{(\w)\}", r"\1\2", text)
     squeezed = " ".join(text.split())
+    clock = _CLOCK.fullmatch(squeezed)
+    if clock is not None:
+        return clock[1] + (clock[2] or "").lower()
+    choice = _CHOICE.fullmatch(squeezed)
+    if choice is not None:
+        return choice[1]
+    squeezed = squeezed.rstrip("!") if squeezed[:1].isalpha() and " " not in squeezed[-3:] else squeezed
     if re.fullmatch(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*", squeezed):
         return squeezed.casefold()
     return squeezed.replace(" ", "")

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from hyperrl.envs.grading.plain_latex import TEXT_COMMANDS
 
-__all__ = ["canonical_unit", "split_scale", "split_unit"]
+__all__ = ["canonical_unit", "is_currency", "split_scale", "split_unit"]
 
 _DEGREE = re.compile(
     rf"(?:\^\s*(?:\{{\s*\\circ\s*\}}|\\circ)|°)\s*(?:(?:\\(?:{TEXT_COMMANDS})\s*)?\{{?\s*([CF])\s*\}}?)?\s*$"
 )
-_POWER = r"(?:\s*\^\s*\{?[23]\}?)?"
+_POWER = r"(?:\s*\^\s*\{?-?[123]\}?)?"
 _IN_TEXT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]{{1,60}})\}}({_POWER})\s*$")
 _IN_WORDS = re.compile(rf"(?<=[\d)}}.!])(\s*)([^\W\d_][^\W\d_/.' -]*(?:[ /.'-]+[^\W\d_]+)*\.?{_POWER})\s*$")
-_SYMBOL = re.compile(r"\s*(\\?\$|[€£¥₹¢₩₽₺₫₱₪฿₦])\s*$")
+_SYMBOL = re.compile(r"\s*(\\?\$|[€£¥₹¢₩₽₺₫₱₪฿₦‰Ω]|\\Omega)\s*$")
+_REMARK = re.compile(r"(?<=[\d)}%])\s+\(([^\W\d_]{2,}(?:[ '-][^\W\d_]+)*)\)\s*$")
+_CURRENCIES = frozenset("$€£¥₹¢₩₽₺₫₱₪฿₦")
 _MAX_WORDS = 5
 
 _NO_UNIT_WORDS = (
-    "or and not no nor plus minus times over half halves third thirds quarter quarters hundred hundreds to"
+    "or and not no nor plus minus over half halves third thirds quarter quarters hundred hundreds to"
     " through from out negative is was maybe if mod sin cos tan log ln exp pi sqrt oo inf infinity i"
 )
-_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES: dict[str, Fraction | int] = {
+    "‰": Fraction(1, 1000),
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
 _SPELLINGS = {
     "$": "\\$ us$ us\\$ dollar usd buck",
     "¢": "cent",
     "€": "euro eur",
     "£": "gbp",
     "₹": "rs rs. inr rupee",
-    "¥": "jpy cny rmb yen yuan",
+    "¥": "jpy cny rmb yen yuan 円 元",
+    "Ω": "\\omega ω ohm",
     "°": "degree deg",
     "mm": "millimeter millimetre",
     "cm": "centimeter centimetre",
@@ -52,14 +62,17 @@ _SPELLINGS = {
     "mi/h": "mph",
     "th": "st nd rd",
 }
-_PHRASES = {"° celsius": "°c", "° fahrenheit": "°f"}
+_PHRASES = {"° celsius": "°c", "° fahrenheit": "°f", "each": "", "total": "", "in total": ""}
 _CANONICAL = _PHRASES | {word: unit for unit, words in _SPELLINGS.items() for word in words.split()}
 _PER = re.compile(r"\s*/\s*|\s+per\s+")
 _RAISED = re.compile(r"(?:(square|sq|cubic|cu)\b\.?\s*)?(.*?)(?:\s*\^\s*\{?([23])\}?)?")
 _RAISED_WORDS = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
 _SHORT_WORDS = (
     "m g s h l mm cm km in ft yd mi mg kg oz lb lbs ml hr hrs min mins sec am pm mph kph kmh st nd rd th"
+    " nm dm hz khz mhz kj kw kwh pa kpa mol ev rad"
 )
+_CAPITAL_UNITS = frozenset("NJWV")
+_EAST_ASIAN_NUMERALS = frozenset("一二三四五六七八九十百千万萬亿億兆半分点點만억조")
 _NOT_UNITS = frozenset(_NO_UNIT_WORDS.split())
 _SHORT_UNITS = frozenset(_SHORT_WORDS.split())
 
@@ -69,6 +82,9 @@ def split_unit(text: str) -> tuple[str, str]:
     degree = _DEGREE.search(text)
     if degree is not None:
         return text[: degree.start()].rstrip(), "°" + (degree[1] or "")
+    remark = _REMARK.search(text)
+    if remark is not None and _is_unit(remark[1]):
+        return text[: remark.start()], remark[1]
     symbol = _SYMBOL.search(text)
     if symbol is not None:
         return text[: symbol.start()], symbol[1]
@@ -82,7 +98,7 @@ def split_unit(text: str) -> tuple[str, str]:
     return text[: words.start()], words[2]
 
 
-def split_scale(unit: str) -> tuple[int, str]:
+def split_scale(unit: str) -> tuple[Fraction | int, str]:
     """Return the factor that a unit such as ``million dollars`` begins with (else 1) and its rest."""
     first, _, rest = unit.partition(" ")
     scale = _SCALES.get(first.casefold())
@@ -92,6 +108,11 @@ def split_scale(unit: str) -> tuple[int, str]:
 def canonical_unit(unit: str) -> str:
     """Return one spelling for all spellings of a unit: lower case, singular, abbreviated."""
     return "/".join(map(_canonical, _PER.split(unit.casefold()))) if unit else ""
+
+
+def is_currency(unit: str) -> bool:
+    """Whether a canonical unit is money."""
+    return unit in _CURRENCIES
 
 
 def _canonical(unit: str) -> str:
@@ -110,10 +131,14 @@ def _one_spelling(word: str) -> str:
 
 def _is_unit(text: str) -> bool:
     words = re.findall(r"[^\W\d_]+", text.casefold())
+    if "times" in words and words != ["times"]:
+        return False
     return 0 < len(words) <= _MAX_WORDS and not _NOT_UNITS.intersection(words)
 
 
 def _stands_apart(space: str, unit: str) -> bool:
     """``5 apples`` and ``5cm`` have units; ``5x``, ``5 x`` and ``5ab`` are products of variables."""
-    first = re.split(r"[\s^.]", unit)[0].casefold()
-    return first in _SHORT_UNITS or (bool(space) and len(first) > 1)
+    first = re.split(r"[\s^.]", unit)[0]
+    if first.casefold() in _SHORT_UNITS or "\u3040" <= first[:1] <= "\ud7a3":
+        return not _EAST_ASIAN_NUMERALS.intersection(first)
+    return bool(space) and (len(first) > 1 or first in _CAPITAL_UNITS)

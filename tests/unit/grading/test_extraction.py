@@ -76,3 +76,22 @@ def test_stripped_text_holds_no_complete_block(parts):
     stripped = strip_reasoning("".join(parts))
     assert "</think>" not in stripped
     assert "<think>" not in stripped
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("**#### 18**", "18"),
+        ("#### <b>18</b>", "18"),
+        ("<answer>#### 18</answer>", "18"),
+        ("#### 18<|im_end|>", "18"),
+        ("#### **18**", "**18**"),
+        ("#### $**18**", "$**18**"),
+    ],
+)
+def test_markup_that_opened_before_the_hashes_is_no_part_of_the_answer(response, answer):
+    assert extract_answer(response, "gsm8k") == answer
+
+
+def test_a_frame_may_say_how_wide_it_is():
+    assert extract_answer(r"\framebox[2cm][c]{4}", "boxed") == "4"
