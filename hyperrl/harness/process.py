@@ -126,23 +126,45 @@ async def run_program(
     ours, theirs = socket.socketpair()
     with contextlib.closing(ours):
         with contextlib.closing(theirs):
-            process = await asyncio.create_subprocess_exec(
-                *[sys.executable, "-I", "-S", "-c", _KEEPER, str(theirs.fileno()), command.as_json()],
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env={},
-                cwd=command.cwd,
-            )
+            starting = asyncio.create_task(_start_keeper(command, theirs))
+            cancelled = await _done(starting)
+        process = starting.result()
         output = _Output(command.keep_bytes)
         work = asyncio.create_task(_communicate(process, command, output, talk))
         try:
+            if cancelled is not None:
+                raise cancelled
             await _wait(work, stop)
         finally:
             await _end(process, work, ours, command.interrupt_s)
         return _result(ours, output, time.monotonic() - started)
+
+
+async def _start_keeper(command: ProgramCommand, control: socket.socket) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *[sys.executable, "-I", "-S", "-c", _KEEPER, str(control.fileno()), command.as_json()],
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        pass_fds=(control.fileno(),),
+        start_new_session=True,
+        env={},
+        cwd=command.cwd,
+    )
+
+
+async def _done(task: asyncio.Task[Any]) -> asyncio.CancelledError | None:
+    """Wait for a start also when this is cancelled; return the cancellation.
+
+    Left to asyncio, a cancelled start kills the keeper, and what it runs by then goes on without one.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
 
 
 class _Output:

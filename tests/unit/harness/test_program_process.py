@@ -125,6 +125,20 @@ def test_cancelled_and_killed_programs_leave_no_process_file_or_task(tmp_path: P
     assert alive(tmp_path) == set()
 
 
+def test_what_is_cancelled_while_it_starts_leaves_nothing_either(tmp_path: Path) -> None:
+    async def main() -> None:
+        work = asyncio.create_task(run_program(shell("sleep 300", tmp_path, interrupt_s=0.1)))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        wait_until(lambda: alive(tmp_path))  # nothing else happens in this loop before it runs
+        work.cancel()
+        await asyncio.wait([work])
+        assert work.cancelled()
+
+    asyncio.run(main())
+    assert alive(tmp_path) == set()
+
+
 def test_nothing_outlives_a_caller_that_is_killed(tmp_path: Path) -> None:
     code = f"""
 import asyncio
