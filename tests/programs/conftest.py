@@ -1,7 +1,7 @@
 """Real agent programs: `make test` installs them below .cache; a test that finds none is skipped.
 
-With HYPERRL_REQUIRE_PROGRAMS=1 it fails instead. Tests marked `full` take minutes and are left to
-`make check-programs`, which sets HYPERRL_PROGRAMS=full.
+With HYPERRL_REQUIRE_PROGRAMS=1 it fails instead. Tests marked `full`, and large counts in others, take
+minutes: `make check-programs` alone runs them, by HYPERRL_PROGRAMS=full.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from real_programs import RealProgram
 from hyperrl.agents.rendering import TemplateRenderer, load_renderer
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+FULL = os.environ.get("HYPERRL_PROGRAMS") == "full"
 STARTS_S = {"codex": 0.5, "deepseek": 6.0}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("HYPERRL_PROGRAMS") != "full":
+    if not FULL:
         left_out = [item for item in items if item.get_closest_marker("full")]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
@@ -43,6 +44,12 @@ def _fetched(name: str) -> str:
     sys.modules[spec.name] = module  # dataclasses look their module up while the class is made
     spec.loader.exec_module(module)
     return str(module.installed(name) or "")
+
+
+@pytest.fixture(scope="session")
+def full() -> bool:
+    """Whether tests may take minutes."""
+    return FULL
 
 
 @pytest.fixture(scope="session")

@@ -96,6 +96,11 @@ def files_in(homes: Path, workspaces: Path) -> list[str]:
     return [str(path) for path in (*homes.iterdir(), *workspaces.glob("repair-*"))]
 
 
+def open_files() -> set[str]:
+    """Return the numbers of this process's descriptors."""
+    return set(os.listdir("/proc/self/fd"))
+
+
 def listening() -> set[int]:
     """Return the TCP ports on which this process listens."""
     ours = set()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_programs import RealProgram, files_in, listening, note, processes_of
+from real_programs import RealProgram, files_in, listening, note, open_files, processes_of
 from repairs import RecordingSampler, Repair, plans_for, settings_for
 
 from hyperrl.agents.rendering import TemplateRenderer
@@ -23,6 +23,7 @@ from hyperrl.trajectory import Trajectory
 
 pytestmark = pytest.mark.slow
 AT_ONCE = 10
+MANY = (100, 20)
 FEW = {"codex": (10, 4), "deepseek": (6, 2)}
 ENDLESS = "setsid sleep 300 & sleep 300"
 """Never ends, nor does what it detaches from itself."""
@@ -112,33 +113,32 @@ class Ending:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("counts", ["few", pytest.param("many", marks=pytest.mark.full)])
 def test_cancelled_and_killed_episodes_leave_nothing_behind(
-    counts: str,
     real: RealProgram,
+    full: bool,
     renderer: TemplateRenderer,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    cancelled, killed = (100, 20) if counts == "many" else FEW[real.name]
+    cancelled, killed = MANY if full else FEW[real.name]
 
-    async def main() -> tuple[Ending, list[Trajectory], dict[str, int]]:
+    async def main() -> tuple[Ending, list[Trajectory], dict[str, list[object]]]:
         async with Gateway() as gateway:  # what is opened once for all, such as threads, is open then
             await Ending(real, renderer, gateway).cancel(1)
-        tasks, descriptors, ports = asyncio.all_tasks(), len(os.listdir("/proc/self/fd")), listening()
+        tasks, descriptors, ports = asyncio.all_tasks(), open_files(), listening()
         async with Gateway() as gateway:
             ending = Ending(real, renderer, gateway)
             await ending.cancel(cancelled)
             trajectories = await ending.kill(killed)
             assert len(listening() - ports) == 1
-            sessions = len(gateway.sessions)
+            sessions = list(gateway.sessions)
         left = {
             "sessions": sessions,
-            "tasks": len(asyncio.all_tasks() - tasks),
-            "descriptors": len(os.listdir("/proc/self/fd")) - descriptors,
-            "ports": len(listening() - ports),
-            "processes": len(processes_of(real.homes, tmp_path)),
-            "files": len(files_in(real.homes, tmp_path)),
+            "tasks": list(asyncio.all_tasks() - tasks),
+            "descriptors": list(open_files() - descriptors),
+            "ports": list(listening() - ports),
+            "processes": processes_of(real.homes, tmp_path),
+            "files": files_in(real.homes, tmp_path),
         }
         return ending, trajectories, left
 
@@ -149,7 +149,7 @@ def test_cancelled_and_killed_episodes_leave_nothing_behind(
         cancelled=cancelled,
         cancelled_in_a_command=ending.in_a_command,
         killed=killed,
-        left=left,
+        left={kind: len(found) for kind, found in left.items()},
     )
     assert ending.in_a_command >= cancelled // 2
     assert ending.processes > 1
