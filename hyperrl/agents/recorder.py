@@ -57,11 +57,14 @@ class PolicySeat:
         sampler: draws the actions.
         renderer: turns messages into token ids and back.
         params: how actions are drawn; without ``stop_ids`` the renderer's are taken.
+        frozen: it is another model than the one that learns, such as an opponent or a judge: all its turns
+            are recorded with ``use="side"``, never learned from and no turns of the task.
     """
 
     sampler: Sampler
     renderer: Renderer
     params: SamplingParams
+    frozen: bool = False
 
     def __post_init__(self) -> None:
         if not self.params.stop_ids:
@@ -82,9 +85,11 @@ class RemoteSeat:
     Attributes:
         policy: answers; or a function from the key of an episode to what answers it, for policies that
             draw or keep something of their own in each.
+        frozen: it is not the one that plays the task, but an opponent or a judge; see :class:`PolicySeat`.
     """
 
     policy: ChatPolicy | Callable[[EpisodeKey], ChatPolicy]
+    frozen: bool = False
 
     def open(self, key: EpisodeKey) -> ChatPolicy:
         """Return what answers an episode."""
@@ -189,6 +194,7 @@ class Recorder:
             if self._closed:
                 raise RolloutError(_TOO_LATE)
             budget, seat = self.budget, self._seats[seat_name]
+            use = (seat.frozen and "side") or use
             if budget.limited:
                 budget.admit_turn(use)
             turn = RecordedTurn()

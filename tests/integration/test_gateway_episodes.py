@@ -11,6 +11,7 @@ import pytest
 from playground import CountingPool, plans
 
 pytest.importorskip("uvicorn")
+import openai
 from wire_clients import AGENTS, Said, agent_program
 
 from hyperrl.agents.base import EpisodeContext, FunctionProgram
@@ -20,6 +21,7 @@ from hyperrl.agents.rollout import RolloutLimits, RolloutSettings, play_groups
 from hyperrl.agents.scripted import ScriptedSampler
 from hyperrl.harness.gateway import Gateway, GatewaySettings
 from hyperrl.sampling import Completion, RequestKey, SamplingParams
+from hyperrl.train.batching import make_segments
 from hyperrl.trajectory import StopReason, Trajectory, TruncationReason
 
 CALL = '<tool_call>\n{"name": "add",   "arguments": {"b": 3, "a": 2}}\n</tool_call>'
@@ -196,3 +198,35 @@ def test_many_episodes_share_one_gateway(renderer: TemplateRenderer) -> None:
     for trajectory in ended:
         assert trajectory.reward == 1.0
         check_token_exact(trajectory, spy)
+
+
+def test_of_two_seats_the_frozen_one_is_never_learned_from(renderer: TemplateRenderer) -> None:
+    async def talk(ctx: EpisodeContext) -> None:
+        async with openai.AsyncOpenAI(base_url=ctx.base_url, api_key=ctx.api_key) as client:
+            heard = [{"role": "user", "content": "start"}]
+            for speaker in ("opponent", "main", "opponent", "main"):  # each hears the other as its user
+                asked = [*heard] if speaker == "main" else [{"role": "user", "content": "x"}, *heard]
+                answer = await client.chat.completions.create(model=speaker, messages=asked)  # type: ignore[arg-type]
+                heard += [{"role": "user", "content": str(answer.choices[0].message.content)}]
+        await ctx.step("5")
+
+    learns = Spy(renderer, ["I learn", "I learn more"])
+    frozen = Spy(renderer, ["I am frozen", "I stay frozen"])
+    params = SamplingParams(max_tokens=64)
+    seats = {
+        "opponent": PolicySeat(sampler=frozen, renderer=renderer, params=params, frozen=True),
+        "main": PolicySeat(sampler=learns, renderer=renderer, params=params),
+    }
+    limits = RolloutLimits(max_turns=2, wall_clock_s=60)
+    [trajectory] = play(talk, None, renderer, seats=seats, limits=limits)
+    assert trajectory.reward == 1.0
+    assert [(turn.policy, turn.use) for turn in trajectory.turns] == [
+        ("opponent", "side"),
+        ("main", "train"),
+    ] * 2
+    assert {trajectory.turns[i].policy for i in trajectory.main_path} == {"main"}
+    learned = np.concatenate([s.token_ids[s.loss_mask] for s in make_segments(trajectory)])
+    drawn = [token for action in learns.actions.values() for token in action]
+    assert sorted(learned.tolist()) == sorted(drawn)
+    sampled = sum(map(len, [*learns.actions.values(), *frozen.actions.values()]))
+    assert trajectory.metrics["delivered_fraction"] == pytest.approx(len(drawn) / sampled)
