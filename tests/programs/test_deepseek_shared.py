@@ -123,3 +123,30 @@ def test_episodes_of_a_dsh_that_is_killed_fail_and_the_next_gets_another(
     assert third.reward == 1.0
     assert running(homes) == []
     assert list(homes.iterdir()) == []
+
+
+def test_sub_agents_of_a_shared_dsh_are_counted_to_their_episodes(
+    dsh_binary: str, renderer: TemplateRenderer, homes: Path
+) -> None:
+    given_back = ("subagent", "subagent-spawn-in-process", "tool-subagent", "tool-subagent-control")
+    patch = "\n".join([f'- {{"id": "{plugin}", "disabled": false}}' for plugin in given_back])
+    program = SharedDeepSeekProgram(
+        DeepSeekSettings(binary=dsh_binary, patch=patch), CliSettings(timeout_s=150, homes=homes)
+    )
+
+    def script(prompt: str, key: Any) -> str:
+        if "parent agent id" in prompt:
+            return f"the child of {key.sample_index} says 5"
+        if '"name": "subagent"' in prompt.rpartition("</tools>")[2]:
+            return "5"
+        return call("subagent", description="Ask", prompt="How much is it?")
+
+    played = play_with(program, RecordingSampler(renderer, script), renderer, env="Question", size=2)
+    for index, trajectory in enumerate(played):
+        assert trajectory.failure is None
+        assert trajectory.reward == 1.0
+        [child] = [i for i, turn in enumerate(trajectory.turns) if turn.use == "side"]
+        assert trajectory.turns[child].parent is None
+        assert f"the child of {index} says" in trajectory.events[child].action
+        assert trajectory.metrics["gateway_subagent_requests"] == 1.0
+    assert running(homes) == []
