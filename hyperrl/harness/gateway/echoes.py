@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hyperrl.agents.conversation import Canonical, canonical, same_message
 from hyperrl.agents.forest import RecordedTurn
 from hyperrl.harness.gateway.exchange import Answer, AnsweredCall, AnswerHead, ModelRequest
 from hyperrl.harness.gateway.offered_tools import OfferedTools
@@ -71,13 +72,13 @@ class Echoes:
         messages: list[Any] = []
         follows = self.turn_of(request.follows) if request.follows else None
         if follows is not None:
-            messages = follows.conversation.messages[: follows.messages_end]
-        start = len(messages)
+            known = follows.conversation.messages[: follows.messages_end]
+            messages = _under(request.instructions, known)
         for place, message in enumerate(request.messages):
-            messages.append(self._recorded(start + place, message, request.echoed.get(place, "")))
+            messages.append(self._recorded(messages, message, request.echoed.get(place, "")))
         return messages
 
-    def _recorded(self, place: int, message: Message, echoed: str) -> Any:
+    def _recorded(self, before: list[Any], message: Message, echoed: str) -> Any:
         if message["role"] == "tool":
             return {**message, "tool_call_id": self._local_id(message["tool_call_id"])}
         if message["role"] != "assistant":
@@ -85,11 +86,19 @@ class Echoes:
         turns = {self.turn_of(call["id"]) for call in message.get("tool_calls", ())}
         if not turns and echoed:
             turns = {self.turn_of(echoed)}
-        if not turns or turns == {None}:
-            said = self._texts.get((place, message["content"].strip()), ())
-            turns = set(said) if not message.get("tool_calls") else set()
+        if (not turns or turns == {None}) and not message.get("tool_calls"):
+            turns = {self._said(before, message["content"].strip())}
         turn = turns.pop() if len(turns) == 1 else None
         return message if turn is None else turn.reply_message
+
+    def _said(self, before: list[Any], text: str) -> RecordedTurn | None:
+        """Return the turn that said a text at this place: of several, the last after the same messages."""
+        said = self._texts.get((len(before), text), ())
+        if len(said) < 2:
+            return said[0] if said else None
+        asked = [canonical(message) for message in before]
+        same = (turn for turn in reversed(said) if _same(turn.conversation.canonical(len(before)), asked))
+        return next(same, None)
 
     def _local_id(self, wire_id: str) -> str:
         turn = self.turn_of(wire_id)
@@ -97,6 +106,17 @@ class Echoes:
         if turn is None or not number.isdecimal() or int(number) >= len(turn.tool_calls):
             return wire_id
         return turn.tool_calls[int(number)].call_id
+
+
+def _same(recorded: list[Canonical], asked: list[Canonical]) -> bool:
+    return len(recorded) == len(asked) and all(map(same_message, recorded, asked))
+
+
+def _under(instructions: str, known: list[Any]) -> list[Any]:
+    """Return known messages under instructions that were given again; other ones take the first's place."""
+    if not instructions or (known[0]["role"] == "system" and known[0]["content"].startswith(instructions)):
+        return known
+    return [{"role": "system", "content": instructions}, *known[known[0]["role"] == "system" :]]
 
 
 def _sent(call: ToolCall, call_id: str, reply: Reply, number: int, tools: OfferedTools) -> AnsweredCall:

@@ -43,6 +43,8 @@ class ModelRequest:
         include_usage: a stream of chat.completions ends with the token counts.
         echoed: by the position of an assistant message, an id that came with it and that may be ours.
         follows: the id of the response that the messages follow; empty if they are the whole conversation.
+        instructions: the system prompt, where it comes beside messages that follow a response.
+        references: ids that stand for what was answered under them.
         dropped: what could not be shown to the policy, by kind.
     """
 
@@ -54,6 +56,8 @@ class ModelRequest:
     include_usage: bool = False
     echoed: Mapping[int, str] = field(default_factory=dict)
     follows: str = ""
+    instructions: str = ""
+    references: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=Counter)
 
 

@@ -75,12 +75,14 @@ class ConversationReader:
     Attributes:
         messages: consecutive system messages are one, and so are consecutive user messages.
         echoed: by position, the id that came with an assistant message.
+        references: ids that stand for what was answered under them.
         dropped: parts that were replaced by a note, by kind.
     """
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.echoed: dict[int, str] = {}
+        self.references: list[str] = []
         self.dropped: Counter[str] = Counter()
 
     def text(self, content: Any, where: str, *, between: str = "\n") -> str:
@@ -128,6 +130,11 @@ class ConversationReader:
             last.setdefault("tool_calls", []).extend(part["tool_calls"])
         if echoed:
             self.echoed.setdefault(len(self.messages) - 1, echoed)
+
+    def refer(self, wire_id: str) -> None:
+        """Add what was answered under an id, or a part of it."""
+        self.references.append(wire_id)
+        self.reply({}, echoed=wire_id, joined=True)
 
     def call(self, call_id: Any, name: Any, arguments: Any, where: str) -> dict[str, Any]:
         """Return a tool call in the chat-completions shape.

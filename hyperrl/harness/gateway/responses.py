@@ -30,8 +30,9 @@ class Responses:
 
     def read(self, body: Mapping[str, Any]) -> ModelRequest:
         reader = ConversationReader()
-        instructions = field(body, "instructions", str, "a text")
-        if instructions:
+        instructions = field(body, "instructions", str, "a text") or ""
+        follows = field(body, "previous_response_id", str, "a text") or ""
+        if instructions and not follows:
             reader.say("system", instructions)
         given = body.get("input")
         if isinstance(given, str):
@@ -40,7 +41,6 @@ class Responses:
             for number, item in enumerate(at(given, list, "input", "a text or a list of items")):
                 where = f"input[{number}]"
                 _read_item(reader, at(item, dict, where, "an object"), where)
-        follows = field(body, "previous_response_id", str, "a text") or ""
         if not reader.messages:
             raise invalid("input must not be empty", "input")
         return ModelRequest(
@@ -51,6 +51,8 @@ class Responses:
             max_tokens=read_cap(body, "max_output_tokens"),
             echoed=reader.echoed,
             follows=follows,
+            instructions=instructions if follows else "",
+            references=tuple(reader.references),
             dropped=reader.dropped,
         )
 
@@ -105,6 +107,8 @@ def _read_item(reader: ConversationReader, item: Mapping[str, Any], where: str) 
         name = _shown_name(item, where)
         call = reader.call(item.get("call_id"), name, {"input": item.get("input")}, where)
         reader.reply({"tool_calls": [call]}, echoed=_id(item), joined=True)
+    elif kind == "item_reference":
+        reader.refer(at(item.get("id"), str, f"{where}.id", "a text"))
     elif kind in ("function_call_output", "custom_tool_call_output"):
         call_id = at(item.get("call_id"), str, f"{where}.call_id", "a text")
         reader.answer_tool(call_id, reader.text(item.get("output"), f"{where}.output"))

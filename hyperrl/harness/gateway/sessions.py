@@ -170,9 +170,7 @@ class GatewaySession:
         if earlier is not None and earlier.alone.is_set():
             self.counts["coalesced"] += 1
             return earlier
-        if request.follows and self._echoes.turn_of(request.follows) is None:
-            text = f"no response {request.follows!r:.80} was given in this session"
-            raise RefusedError(400, "previous_response_not_found", text, "previous_response_id")
+        self._check_references(request)
         self._check_open()
         self._answers += 1
         key, model = f"{self.name}x{self._answers}", request.model or self._seat(request)
@@ -283,6 +281,15 @@ class GatewaySession:
             return "train"
         self.counts[f"{purpose}_requests"] += 1
         return "train" if purpose in self._settings.learn_from else "side"
+
+    def _check_references(self, request: ModelRequest) -> None:
+        if request.follows and self._echoes.turn_of(request.follows) is None:
+            text = f"no response {request.follows!r:.80} was given in this session"
+            raise RefusedError(400, "previous_response_not_found", text, "previous_response_id")
+        for wire_id in request.references:
+            if self._echoes.turn_of(wire_id) is None:
+                text = f"no item {wire_id!r:.80} was given in this session; send it as it was"
+                raise RefusedError(400, "item_not_found", text, "input")
 
     def _check_open(self) -> None:
         if self._over is not None:

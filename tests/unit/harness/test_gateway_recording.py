@@ -311,6 +311,60 @@ def test_a_response_can_be_followed_by_its_id() -> None:
     assert status == 400
 
 
+def test_instructions_are_given_again_with_every_response_that_follows() -> None:
+    async def main() -> Served:
+        served = serve(["one", "two", "three"])
+        brief = {"instructions": "be brief"}
+        last = await served.ask("responses", {"input": [message("developer", "d"), user("go")], **brief})
+        last = await served.ask("responses", {"input": "on", "previous_response_id": last["id"], **brief})
+        long = {"instructions": "be long", "previous_response_id": last["id"]}
+        await served.ask("responses", {"input": "more", **long})
+        return served
+
+    served = asyncio.run(main())
+    assert served.paths == [None, 0, None]
+    assert served.recorder.roots == {"first": 1, "new_conversation": 1}
+    told = [turn.conversation.messages for turn in served.recorder.forest.turns]
+    assert [m["role"] for m in told[1]] == ["system", "user", "assistant", "user", "assistant"]
+    assert told[2][0] == {"role": "system", "content": "be long"}
+    assert [m["role"] for m in told[2]].count("system") == 1
+
+
+def test_items_can_be_referred_to_by_their_ids() -> None:
+    async def main() -> tuple[Served, int]:
+        served = serve([f"<think>hm</think>so {CALL}{CALL}", "done"])
+        items = (await served.ask("responses", {"input": "go", "tools": TOOLS}))["output"]
+        outputs = [
+            {"type": "function_call_output", "call_id": item["call_id"], "output": "5"}
+            for item in items
+            if "call_id" in item
+        ]
+        known = [{"type": "item_reference", "id": item["id"]} for item in items]
+        await served.ask("responses", {"input": [user("go"), *known, *outputs], "tools": TOOLS})
+        lost = [user("go"), {"type": "item_reference", "id": "msg_of_another"}, user("on")]
+        return served, (await served.post("responses", {"input": lost})).status_code
+
+    served, status = asyncio.run(main())
+    assert served.paths == [None, 0]
+    assert status == 400
+
+
+def test_of_equal_texts_the_one_that_was_said_there_is_echoed() -> None:
+    async def main() -> Served:
+        served = serve(["  Done.  "] * 3 + ["end"] * 2)
+        child = [{"role": "system", "content": "child"}, user("go")]
+        both = [{"role": "system", "content": "s"}, user("go")]
+        for start in (both, child, child):
+            await served.ask("chat/completions", chat(start))
+        echo = {"role": "assistant", "content": "Done."}
+        for start in (both, child):
+            await served.ask("chat/completions", chat([*start, echo, user("on")]))
+        return served
+
+    served = asyncio.run(main())
+    assert served.paths == [None, None, None, 0, 2]
+
+
 def test_the_clients_cap_holds_only_downwards_and_the_rest_is_the_rollouts() -> None:
     sampler = SpySampler(lambda prompt, key: "fine")
 
