@@ -47,9 +47,10 @@ PROGRAMS = {
 class AgentProgram(Protocol):
     """Plays an episode: asks policies, and hands actions to the environment.
 
-    A program may have three more attributes: ``name``, recorded in the trajectory (else the name of its
-    class), ``single_root = True``, a promise to only ever extend its conversation, which is enforced, and
-    ``async def check()``, called before a run to raise ConfigError where it cannot play.
+    A program may have four more attributes: ``name``, recorded in the trajectory (else the name of its
+    class), ``single_root = True``, a promise to only ever extend its conversation, which is enforced,
+    ``async def check()``, called before a run to raise ConfigError where it cannot play, and
+    ``check_env(env)``, called then with an environment that was reset, where it cannot play that.
     """
 
     async def run(self, ctx: EpisodeContext) -> None:

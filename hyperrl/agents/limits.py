@@ -120,7 +120,10 @@ class Budget:
         if limits.max_episode_tokens is not None and limits.max_episode_tokens - self._tokens < room:
             self.bound, room = TruncationReason.MAX_TOKENS, limits.max_episode_tokens - self._tokens
             if room < 1:
-                text = f"the episode has had its {limits.max_episode_tokens} tokens"
+                most = limits.max_episode_tokens
+                text = f"the episode has had its {most} tokens"
+                if self._tokens == prompt:
+                    text = f"a first prompt of {prompt} tokens leaves none of the {most} of an episode"
                 raise self.refuse(TruncationReason.MAX_TOKENS, text)
         return params if room == params.max_tokens else dataclasses.replace(params, max_tokens=room)
 

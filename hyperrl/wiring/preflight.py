@@ -155,10 +155,12 @@ def _check_start_outlives(config: TrainConfig) -> None:
 def _check_context(config: TrainConfig, split: str, model: ModelInfo, renderer: Renderer) -> None:
     """The first prompt of the first task and a full answer must fit into the model's context.
 
-    Rendering it also shows that the template can offer the environment's tools.
+    Rendering it also shows that the template can offer the environment's tools. A program may refuse it.
     """
     with _open_env(config, split) as env:
         observation, _ = env.reset(seed=config.run.seed, options={"task": 0})
+        if (check_env := getattr(load_program(config.env.program), "check_env", None)) is not None:
+            check_env(env)
         prompt = len(renderer.first(observation.messages, env.tools))
         if env.tools:
             renderer.prove(("tool",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from hyperrl.agents.rollout import RolloutLimits
 from hyperrl.errors import ConfigError
 from hyperrl.harness.adapters.command import CommandAdapter
 from hyperrl.harness.cli_program import CliProgram, CliSettings
+from hyperrl.harness.gateway import sessions
 from hyperrl.trajectory import TruncationReason
 
 AGENT = str(Path(__file__).parents[1] / "plain_agent.py")
@@ -132,6 +134,18 @@ def test_a_context_without_room_for_the_first_prompt_is_no_failure(renderer: Tem
     assert trajectory.failure is None
     assert trajectory.truncation_reason is TruncationReason.CONTEXT
     assert trajectory.reward == 0.0
+
+
+def test_a_first_prompt_that_fills_the_episode_is_warned_of_once(
+    renderer: TemplateRenderer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_WARNED", set())
+    limits = RolloutLimits(max_episode_tokens=50, wall_clock_s=60)
+    sampler = RecordingSampler(renderer, SCRIPT)
+    played = play_with(plain(), sampler, renderer, env="Question", limits=limits, size=2)
+    assert {t.truncation_reason for t in played} == {TruncationReason.MAX_TOKENS}
+    [said] = [record.getMessage() for record in caplog.records if record.name == sessions.__name__]
+    assert re.search(r"before its first answer: a first prompt of \d+ tokens leaves none of the 50", said)
 
 
 def test_out_of_time_is_truncated_and_scored(renderer: TemplateRenderer) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,19 @@ def test_an_environment_with_something_of_its_own_is_refused(binary: str, homes:
 
     with pytest.raises(ConfigError, match=r"tools and a workspace of its own.*use env.program: deepseek"):
         asyncio.run(main())
+
+
+def test_such_an_environment_is_refused_before_a_run_starts(
+    make_run: Callable[..., Any], binary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hyperrl.wiring.preflight import check_run
+
+    monkeypatch.setenv("HYPERRL_DSH", binary)
+    kwargs = {"mode": "calculator"}
+    config = make_run(env={"id": "hyperrl/GSM8K-v0", "kwargs": kwargs, "program": "deepseek_shared"})
+    with pytest.raises(ConfigError, match="the environment has tools of its own"):
+        check_run(config)
+    assert not config.run.dir.exists()
 
 
 def test_a_process_needs_room_for_a_session() -> None:

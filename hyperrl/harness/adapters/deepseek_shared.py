@@ -12,6 +12,7 @@ from typing import Any
 
 from hyperrl.agents.base import EpisodeContext
 from hyperrl.agents.faults import EpisodeError
+from hyperrl.envs import TextEnv
 from hyperrl.errors import ConfigError
 from hyperrl.harness.adapters.deepseek import (
     KNOWN,
@@ -113,6 +114,20 @@ class SharedDeepSeekProgram:
             given = self.deepseek
             self._binary = await KNOWN.check(given.binary, any_version=given.any_version, trial=self.trial)
 
+    def check_env(self, env: TextEnv) -> None:
+        """Refuse an environment that needs something of its own in every session.
+
+        Raises:
+            ConfigError: it has tools, a workspace or a sandbox.
+        """
+        own = {"tools": env.tools, "a workspace": env.workspace, "a sandbox": env.sandbox}
+        found = [what for what, there in own.items() if there]
+        if found:
+            raise ConfigError(
+                f"the environment has {' and '.join(found)} of its own, which the sessions of one process"
+                " cannot be given; use env.program: deepseek, one process an episode"
+            )
+
     async def run(self, ctx: EpisodeContext) -> None:
         """Play the episode in a session of the process.
 
@@ -121,7 +136,7 @@ class SharedDeepSeekProgram:
             EpisodeError: as for :class:`~hyperrl.harness.cli_program.CliProgram`, or the program ended its
                 turn with an error (``program_error``).
         """
-        _check_shareable(ctx)
+        self.check_env(ctx.env)
         await self.check()
         text = "\n\n".join(filter(None, opening(ctx)))
         host = ctx.host
@@ -221,18 +236,3 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 def _is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text"
-
-
-def _check_shareable(ctx: EpisodeContext) -> None:
-    """Refuse an environment that needs something of its own in every session.
-
-    Raises:
-        ConfigError: it has tools, a workspace or a sandbox.
-    """
-    own = {"tools": ctx.tools, "a workspace": ctx.env.workspace, "a sandbox": ctx.env.sandbox}
-    found = [what for what, there in own.items() if there]
-    if found:
-        raise ConfigError(
-            f"the environment has {' and '.join(found)} of its own, which the sessions of one process cannot"
-            " be given; use env.program: deepseek, one process an episode"
-        )

@@ -61,6 +61,10 @@ class GatewaySettings:
             )
 
 
+_WARNED: set[TruncationReason] = set()
+"""What was warned of in this process already: all episodes of a rollout would say the same."""
+
+
 class Exchange:
     """One request while it is answered, and until its answer has been delivered.
 
@@ -245,6 +249,8 @@ class GatewaySession:
             )
         except LimitReached as limit:
             overflow = limit.reason is TruncationReason.CONTEXT
+            if not self._recorder.forest.turns:
+                _warn_of_no_room(limit)
             code = "context_length_exceeded" if overflow else "episode_over"
             self._over = RefusedError(400, code, f"the episode is over: {limit}")
             raise self._over from limit
@@ -300,3 +306,9 @@ class GatewaySession:
     def _forget(self, exchange: Exchange, fingerprint: bytes) -> None:
         if self._exchanges.get(fingerprint) is exchange:
             del self._exchanges[fingerprint]
+
+
+def _warn_of_no_room(limit: LimitReached) -> None:
+    if limit.reason not in _WARNED:
+        _WARNED.add(limit.reason)
+        logger.warning("an episode of a program ended before its first answer: %s", limit)
