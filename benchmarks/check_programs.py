@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None, parts: Iterable[Sequence[str]] 
     options = parser.parse_args(arguments)
     began = time.monotonic()
     reports = [play([*part, "-k", options.k] if options.k else part) for part in parts]
-    figures = [noted for report in reports for noted in report.figures]
+    figures = sorted((n for report in reports for n in report.figures), key=lambda noted: noted["program"])
     show(figures)
     unmet = [name for report in reports for name in report.unmet]
     passed = sum(report.passed for report in reports)

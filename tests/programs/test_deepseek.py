@@ -26,7 +26,8 @@ def deepseek(dsh_binary: str, homes: Path) -> DeepSeekProgram:
 def test_the_shell_of_dsh_does_not_see_the_key_and_a_limit_is_no_failure(
     deepseek: DeepSeekProgram, renderer: TemplateRenderer
 ) -> None:
-    look = call("bash", command="env", description="Look")
+    probe = "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'"
+    look = call("bash", command=probe, description="Look")
     limits = RolloutLimits(max_turns=2, wall_clock_s=90)
     [trajectory] = play_with(deepseek, RecordingSampler(renderer, [look] * 9), renderer, limits=limits)
     assert trajectory.failure is None
