@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
 import inspect
@@ -84,6 +85,13 @@ def find_env_id(name: str) -> str:
     return meant[0] if len(meant) == 1 and ":" not in name and "/" not in name else name
 
 
+def _hint_short_name(name: str) -> str:
+    """Say which environment is meant by what is nearly its short name, such as ``countdwn``."""
+    ids = {_short_name(env_id): env_id for env_id in env_ids()}
+    close = difflib.get_close_matches(_short_name(name), ids, n=1)
+    return f" Did you mean {ids[close[0]]!r}?" if close else ""
+
+
 def _short_name(env_id: str) -> str:
     return re.sub(r"-v\d+$|[^a-z0-9]", "", env_id.rpartition("/")[2].lower())
 
@@ -154,7 +162,7 @@ def _find(env_id: str) -> str:
     try:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        hint = nearest(name, [*env_ids(), *registry]) or (
+        hint = nearest(name, [*env_ids(), *registry]) or _hint_short_name(name) or (
             "" if module else " One that is not ours is named with its module: 'my_module:my/Env-v0'."
         )
         where = f" after importing {module!r}" if module else ""
