@@ -257,7 +257,7 @@ def _sendable(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call["function"])
     try:
         fine = isinstance(json.loads(function["arguments"]), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         fine = False
     if not fine:
         function["arguments"] = json.dumps({"invalid_arguments": function["arguments"]}, ensure_ascii=False)

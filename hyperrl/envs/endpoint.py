@@ -274,7 +274,7 @@ def _read(response: httpx.Response, url: str, *, secret: str) -> dict[str, Any]:
         )
     try:
         answer = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
         raise EndpointError(

@@ -162,8 +162,10 @@ def _find(env_id: str) -> str:
     try:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        hint = nearest(name, [*env_ids(), *registry]) or _hint_short_name(name) or (
-            "" if module else " One that is not ours is named with its module: 'my_module:my/Env-v0'."
+        hint = (
+            nearest(name, [*env_ids(), *registry])
+            or _hint_short_name(name)
+            or ("" if module else " One that is not ours is named with its module: 'my_module:my/Env-v0'.")
         )
         where = f" after importing {module!r}" if module else ""
         raise ConfigError(

@@ -77,7 +77,9 @@ def test_what_cannot_pass_is_said_at_once_with_the_start_of_the_body(status):
         assert len(str(error)) < 500
 
 
-@pytest.mark.parametrize("body", ["", "<html>", '{"a": ', "[1, 2]", "null"])
+@pytest.mark.parametrize(
+    "body", ["", "<html>", '{"a": ', "[1, 2]", "null", "[" * 100_000], ids=lambda body: body[:8]
+)
 def test_a_body_that_is_no_object_is_malformed(body):
     with ScriptedServer(script=[(200, body)]) as server:
         error = failure_of(server)

@@ -27,6 +27,8 @@ def test_an_unknown_environment_is_refused_with_the_nearest():
         make_env("hyperrl/SortDigit-v0")
     with pytest.raises(ConfigError, match=r"after importing 'text_envs'.*mean 'HyperrlTest/Guess-v0'"):
         make_env("text_envs:HyperrlTest/Gues-v0")
+    with pytest.raises(ConfigError, match=r"'countdwn'.*Did you mean 'hyperrl/Countdown-v0'"):
+        make_env("countdwn")
 
 
 @pytest.mark.parametrize("name", ["countdown", "Countdown", "Countdown-v0", "hyperrl/Countdown-v0"])
