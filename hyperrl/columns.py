@@ -148,17 +148,13 @@ def check_layout(columns: TurnColumns) -> None:
     for array, dtype, name in named:
         if seal(array, dtype, name) is not array:
             raise TrajectoryError(f"columns: {name} must be a read-only array of {dtype.name}")
-    count, starts, actions, sampled = (
-        len(columns.parents),
-        columns.starts,
-        columns.action_starts,
-        columns.sampled,
-    )
-    values = (actions, sampled, columns.temperatures, columns.stop_reasons, columns.policies, columns.uses)
-    if len(starts) != count + 1 or not {count}.issuperset(map(len, values)):
+    count, starts, actions, sampled = len(columns), columns.starts, columns.action_starts, columns.sampled
+    temperatures, uses = columns.temperatures, columns.uses
+    even = count == len(actions) == len(sampled) == len(temperatures) == len(uses) == len(starts) - 1
+    if not (even and count == len(columns.stop_reasons) == len(columns.policies)):
         raise TrajectoryError(f"columns: {count} parents need one value a turn in every other column")
     lengths = columns.action_lengths
-    rising = not count or (min(columns.context_lengths) >= 0 and min(lengths) >= 0)
+    rising = not any(map(operator.gt, starts, actions)) and min(lengths, default=0) >= 0
     if not rising or starts[0] != 0 or starts[-1] > len(ids):
         raise TrajectoryError(f"columns: turns must lie one after the other in the {len(ids)} ids")
     drawn = sum(map(operator.mul, lengths, sampled)) if False in sampled else sum(lengths)

@@ -333,17 +333,18 @@ class Episode:
         return self._session is not None and cut
 
     def _truncation(self) -> TruncationReason | None:
-        if self._ctx is not None and self._cut_by_length():
+        if self._ctx is None:
+            return self._recorder.budget.reached
+        if self._cut_by_length():
             steps = self._ctx.steps
             turn = steps.turns[-1] if steps else self._recorder.forest.last_train_turn()
             return TruncationReason.MAX_TOKENS if turn is None else self._recorder.forest.turns[turn].bound
-        ended = self._ctx is not None and self._ctx.terminated
-        return None if ended else self._recorder.budget.reached
+        return None if self._ctx.terminated else self._recorder.budget.reached
 
     def _cut_by_length(self) -> bool:
         """Whether the last action was cut: the one that was stepped, or that a served program was sent."""
         steps = Steps() if self._ctx is None else self._ctx.steps
-        if steps and steps.stop_reasons[-1] is StopReason.LENGTH:
+        if steps.stop_reasons and steps.stop_reasons[-1] is StopReason.LENGTH:
             return True
         if self._session is None:
             return False

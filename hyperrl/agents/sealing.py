@@ -36,7 +36,9 @@ def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
         zip(*map(_PARTS, turns), strict=True) if turns else [()] * 8
     )
     if turns and forest.is_chain:  # they lie one after the other already
-        laid = turns[0].conversation.ids[: turns[-1].ids_end]
+        laid, end = turns[-1].conversation.ids, turns[-1].ids_end
+        if len(laid) > end:  # of a request that was not answered
+            laid = laid[:end]
     else:
         laid, starts, actions = _laid_out(turns)
     return TurnColumns(
@@ -107,8 +109,8 @@ def seal_reward_terms(
 ) -> tuple[RewardTerm, ...]:
     """Return every reward term with the turn that earned it; ``late`` ones were scored without a step."""
     earned = zip(steps.turns, map(_TERMS, steps.outcomes), strict=True)
-    terms = [(turn, term) for turn, terms in earned for term in terms]
-    return tuple([_of_turn(term, turn) for turn, term in (*terms, *late)])
+    terms = [_of_turn(term, turn) for turn, terms in earned for term in terms]
+    return (*terms, *[_of_turn(term, turn) for turn, term in late])
 
 
 def _of_turn(term: RewardTerm, turn: int | None) -> RewardTerm:
@@ -143,11 +145,10 @@ def compute_metrics(
         statuses = Counter([record.status for record in records])
         metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
     metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
-    remote = [turn for turn in turns if turn.logprobs_start < 0]
-    if sampled := action_tokens - _action_tokens(remote):
-        unlearned = [turn for turn in turns if turn.use != "train" and turn.logprobs_start >= 0]
-        metrics["delivered_fraction"] = (sampled - _action_tokens(unlearned)) / sampled
-    reported = [turn.usage for turn in remote if turn.usage is not None]
+    if action_tokens:  # all sampled here: of what an endpoint answers there are no tokens
+        unlearned = _action_tokens([turn for turn in turns if turn.use != "train"])
+        metrics["delivered_fraction"] = (action_tokens - unlearned) / action_tokens
+    reported = [turn.usage for turn in turns if turn.logprobs_start < 0 and turn.usage is not None]
     if reported:
         metrics["endpoint_prompt_tokens"] = sum(prompt for prompt, _ in reported)
         metrics["endpoint_completion_tokens"] = sum(completion for _, completion in reported)
