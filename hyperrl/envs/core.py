@@ -222,7 +222,7 @@ class TextEnv(SeededEnv, ABC):
     def tools(self) -> tuple[ToolSchema, ...]:
         """Schemas of the tools offered in this episode, made anew at each call."""
         offered = self._choose_tools() if self._offered is None else self._offered
-        return tuple(copy.deepcopy(tool.schema) for tool in offered.values())
+        return () if not offered else tuple(copy.deepcopy(tool.schema) for tool in offered.values())
 
     @property
     def messages(self) -> list[Message]:

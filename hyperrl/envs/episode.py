@@ -29,8 +29,8 @@ RELEASE_LIMIT_S = 10.0
 
 _STOP = StopReason.STOP
 _CUT = (StopReason.LENGTH, StopReason.ABORT)
-_Action = tuple[str] | tuple[str, str | None, tuple[ToolCall, ...]]
-"""The text of an action without calls; or an action, its text without calls and reasoning, and its calls."""
+_Action = tuple[str, str | None, tuple[ToolCall, ...]]
+"""An action with calls, its text without calls and reasoning, and the calls."""
 
 
 class Episode:
@@ -73,7 +73,7 @@ class Episode:
         self._answer: str | None = None
         self._over = False
         self._resources: AsyncExitStack | None = None
-        self._said: list[str | list[Message] | _Action] = []
+        self._said: list[str | list[Message] | _Action] = []  # heard and acted in turn; often only texts
 
     @property
     def rng(self) -> np.random.Generator:
@@ -141,7 +141,7 @@ class Episode:
         if calls:
             self._said.append((action, self._answer, calls))
         else:
-            self._said.append((str(action) if self._answer is None else self._answer,))
+            self._said.append(str(action) if self._answer is None else self._answer)
         return calls
 
     def _read_calls(self, action: str) -> tuple[ToolCall, ...]:
@@ -166,9 +166,9 @@ class Episode:
     def messages(self) -> list[Message]:
         """The whole conversation up to and with the last action; made anew at each call."""
         conversation: list[Message] = []
-        for said in self._said:
+        for place, said in enumerate(self._said):
             if isinstance(said, str):
-                conversation.append({"role": "user", "content": said})
+                conversation.append({"role": "assistant" if place % 2 else "user", "content": said})
             elif isinstance(said, list):
                 conversation.extend(map(dict, said))
             else:
@@ -180,18 +180,17 @@ class Episode:
         return "\n\n".join(map(_paragraph, self.messages))
 
 
-def _assistant_message(action: str, answer: str | None = None, calls: tuple[ToolCall, ...] = ()) -> Message:
-    message: dict[str, Any] = {"role": "assistant", "content": str(action) if answer is None else answer}
-    if calls:
-        message["tool_calls"] = [
-            {
-                "id": call.call_id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": _arguments_text(call)},
-            }
-            for call in calls
-        ]
-    return message
+def _assistant_message(action: str, answer: str | None, calls: tuple[ToolCall, ...]) -> Message:
+    written = [
+        {
+            "id": call.call_id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": _arguments_text(call)},
+        }
+        for call in calls
+    ]
+    content = str(action) if answer is None else answer
+    return {"role": "assistant", "content": content, "tool_calls": written}
 
 
 def _arguments_text(call: ToolCall) -> str:

@@ -267,6 +267,8 @@ def find_task(taskset: Taskset, wanted: object) -> Task:
     Raises:
         ConfigError: there is no such task; the message gives the range or the nearest id.
     """
+    if type(wanted) is int and 0 <= wanted < len(taskset):
+        return taskset[wanted]
     if isinstance(wanted, Task):
         return wanted
     if isinstance(wanted, Mapping):
