@@ -58,20 +58,17 @@ class Conversation:
         return known
 
     def branch(self, turn: RecordedTurn) -> Conversation:
-        """Return a conversation that goes on after ``turn``: this one if it ends there, else a copy.
+        """Return a conversation that goes on after ``turn``, which does not end this one.
 
         Raises:
             InvariantError: tokens were added that belong to no message.
         """
-        if len(self.kept) != turn.messages_end:
-            return Conversation(self.ids[: turn.ids_end], self.kept[: turn.messages_end], self.tools)
-        found = len(self.prompt) + len(self.said)
-        if found != turn.ids_end:
+        if len(self.kept) == turn.messages_end:
             raise InvariantError(
                 f"the prompt after turn {turn.index} does not begin with that turn's tokens: expected"
-                f" {turn.ids_end} of them, found {found}"
+                f" {turn.ids_end} of them, found {len(self.ids)}"
             )
-        return self
+        return Conversation(self.ids[: turn.ids_end], self.kept[: turn.messages_end], self.tools)
 
     def begins(self, messages: list[Message], end: int) -> bool:
         """Whether ``messages`` starts with the first ``end`` messages of this conversation."""
@@ -158,6 +155,15 @@ class RecordedTurn:
     def new_messages(self) -> list[Message]:
         """What was read since the parent's reply."""
         return self.conversation.messages[self.messages_start : self.messages_end - 1]
+
+    def follow(self, parent: RecordedTurn, context_ids: tuple[int, ...], new: Sequence[Message]) -> None:
+        """Go on after ``parent`` with the ``new`` messages, whose ids are ``context_ids``."""
+        self.parent, self.parent_index = parent, parent.index
+        conversation = parent.conversation
+        end = len(conversation.prompt) + len(conversation.said)
+        if len(conversation.kept) != parent.messages_end or end != parent.ids_end:
+            conversation = conversation.branch(parent)
+        self.read(conversation, context_ids, new)
 
     def read(self, conversation: Conversation, context_ids: tuple[int, ...], new: Sequence[Message]) -> None:
         """Let ``conversation`` go on with the ``new`` messages, whose ids are ``context_ids``."""

@@ -253,19 +253,17 @@ class Recorder:
         tools: Sequence[ToolSchema] | None = None,
     ) -> None:
         """Let ``turn`` end with what ``parent`` read and said, and the ``new`` messages."""
-        conversation = parent.conversation
         try:
             context_ids = _bridge(seat, parent, new)
         except TemplateError as error:
             if self._single_root:
                 text = f"the new messages cannot follow the recorded conversation: {error}"
                 raise EpisodeError("new_root", text) from error
-            known = conversation.messages[: parent.messages_end]
-            tools = conversation.tools if tools is None else tools
+            known = parent.conversation.messages[: parent.messages_end]
+            tools = parent.conversation.tools if tools is None else tools
             self._open_root(turn, seat, whole or [*known, *new], tools, "bridge_refused")
             return
-        turn.parent, turn.parent_index = parent, parent.index
-        turn.read(conversation.branch(parent), context_ids, new)
+        turn.follow(parent, context_ids, new)
 
     def _open_root(
         self,

@@ -23,17 +23,18 @@ from hyperrl.trajectory import RewardTerm, ToolRecord
 
 __all__ = ["compute_metrics", "seal_events", "seal_reward_terms", "seal_turns"]
 
-_PARTS = attrgetter(
-    "ids_start", "action_start", "logprobs_start", "parent_index", "temperature", "stop_reason", "seat", "use"
-)
 _TERMS, _RECORDS, _CALLS = attrgetter("reward_terms"), attrgetter("tool_records"), attrgetter("tool_calls")
 
 
 def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
     """Return the turns, and what was read after the last action."""
     turns = forest.turns
-    starts, actions, drawn, parents, temperatures, stop_reasons, seats, uses = (
-        zip(*map(_PARTS, turns), strict=True) if turns else [()] * 8
+    rows = [
+        (t.ids_start, t.action_start, t.logprobs_start >= 0, t.parent_index, t.temperature, t.stop_reason)
+        for t in turns
+    ]
+    starts, actions, sampled, parents, temperatures, stop_reasons = (
+        zip(*rows, strict=True) if rows else [()] * 6
     )
     if turns and forest.is_chain:  # they lie one after the other already
         laid, end = turns[-1].conversation.ids, turns[-1].ids_end
@@ -47,12 +48,12 @@ def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
         action_starts=actions,
         logprobs=np.frombuffer(forest.logprobs.tobytes(), np.float32),
         policy_versions=np.frombuffer(forest.policy_versions.tobytes(), np.int32),
-        sampled=tuple([start >= 0 for start in drawn]),
+        sampled=sampled,
         parents=parents,
         temperatures=temperatures,
         stop_reasons=stop_reasons,
-        policies=seats,
-        uses=uses,
+        policies=tuple([turn.seat for turn in turns]),
+        uses=tuple([turn.use for turn in turns]),
     )
 
 
@@ -82,10 +83,10 @@ def seal_events(turns: Sequence[RecordedTurn], steps: Steps) -> EventColumns:
     by itself is recorded with the result that the policy read.
     """
     count = len(turns)
-    stepped: dict[int | None, tuple[ToolRecord, ...]] = {}
-    for index, records in zip(steps.turns, map(_RECORDS, steps.outcomes), strict=True):
-        stepped[index] = (*stepped[index], *records) if index in stepped else records
-    calls = [stepped.get(place, ()) for place in range(count)]
+    calls = list(map(_RECORDS, steps.outcomes))
+    stepped = (True,) * count
+    if steps.turns != list(range(count)):
+        calls, stepped = _by_turn(steps, count)
     if any(map(_CALLS, turns)):
         results = _results(turns)
         for turn in turns:
@@ -97,11 +98,19 @@ def seal_events(turns: Sequence[RecordedTurn], steps: Steps) -> EventColumns:
         observations=tuple([turn.observation for turn in turns]),
         actions=tuple([turn.text for turn in turns]),
         tool_calls=tuple(calls),
-        stepped=tuple(map(stepped.__contains__, range(count))),
+        stepped=stepped,
     )
     last = steps.outcomes[-1].observation if steps.outcomes else ""
     unread = bool(last) and (steps.turns[-1] is None or steps.turns[-1] == count - 1)
     return columns.with_final(str(last)) if unread else columns
+
+
+def _by_turn(steps: Steps, count: int) -> tuple[list[tuple[ToolRecord, ...]], tuple[bool, ...]]:
+    """Return what the environment's tools did in each turn, and whether it reached the environment."""
+    found: dict[int | None, tuple[ToolRecord, ...]] = {}
+    for turn, outcome, _ in steps:
+        found[turn] = (*found.get(turn, ()), *outcome.tool_records)
+    return [found.get(turn, ()) for turn in range(count)], tuple([turn in found for turn in range(count)])
 
 
 def seal_reward_terms(
