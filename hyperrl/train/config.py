@@ -314,12 +314,19 @@ class TrainConfig(Section):
         return self
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a YAML config and apply ``a.b=c`` overrides.
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a YAML config and apply ``a.b=c`` overrides; without a file, they are applied to the defaults.
 
     Raises:
         ConfigError: the file is missing or not YAML, or a key or value is not acceptable.
     """
+    data = {} if path is None else _read_sections(path)
+    for override in overrides:
+        _apply(data, override)
+    return make_config(data, source=str(path or "config"))
+
+
+def _read_sections(path: Path) -> dict[str, Any]:
     try:
         data = _read_yaml(path)
     except OSError as error:
@@ -333,9 +340,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
     for name in _section_names():
         if name in data and data[name] is None:  # a heading whose options are all commented out
             data[name] = {}
-    for override in overrides:
-        _apply(data, override)
-    return make_config(data, source=str(path))
+    return data
 
 
 def make_config(data: Mapping[str, Any], *, source: str = "config") -> TrainConfig:

@@ -86,6 +86,32 @@ def test_train_eval_and_rollout_from_one_config(config_file: Path, tmp_path: Pat
     assert len(list(read_trajectories(out))) == 8
 
 
+def test_a_rollout_needs_no_config(tiny_model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    options = ["--model", str(tiny_model), "--program", "client_agent:run"]
+    played = run(
+        "rollout",
+        *["--env", "gsm8k", "--env-arg", "format_weight=0.5", *options],
+        *["--set", "rollout.max_tokens=16", "--out", str(tmp_path / "kept")],
+        cwd=Path(__file__).parent,
+    )
+    assert played.returncode == 0, played.stderr
+    kept = list(read_trajectories(tmp_path / "kept"))
+    assert {(t.env_id, t.program, t.env_kwargs["format_weight"]) for t in kept} == {
+        ("hyperrl/GSM8K-v0", "client_agent:run", 0.5)
+    }
+    assert len(kept) == 2
+    for arguments, message in (
+        ([], "--env and --model must say what is played"),
+        (["--env", "gsm8k"], "--model must say"),
+        (["--env", "gsm9k", "--model", str(tiny_model)], "no environment 'gsm9k'"),
+        (["--env", "gsm8k", "--model", str(tiny_model), "--program", "codx"], "Did you mean 'codex'"),
+    ):
+        refused = run("rollout", *arguments)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
