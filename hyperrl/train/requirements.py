@@ -46,7 +46,7 @@ class Requirements:
         signal = metrics.get("groups/kept", 0.0) * (1 - metrics.get("groups/zero_std_fraction", 1.0))
         self._groups += metrics.get("groups/played", 0.0)
         self._groups_with_signal += signal
-        lost = metrics.get("actor/updates_skipped", 0.0)
+        lost = sum(metrics.get(f"{model}/updates_skipped", 0.0) for model in ("actor", "critic"))
         if self.config.finite_gradients and lost:
             self.unmet.append(
                 f"finite_gradients: {lost:.0f} updates of iteration {iteration} were left out, because loss"

@@ -14,8 +14,9 @@ import pytest
 from hyperrl.errors import LearningError
 from hyperrl.store import read_trajectories
 from hyperrl.train.algorithm_config import AlgorithmConfig
-from hyperrl.train.config import TrainConfig, dump_config
+from hyperrl.train.config import RequireConfig, TrainConfig, dump_config
 from hyperrl.train.losses import LossInput, TokenLosses
+from hyperrl.train.requirements import Requirements
 from hyperrl.wiring.display import Silent
 from hyperrl.wiring.training import run_training
 
@@ -136,3 +137,10 @@ def test_the_command_fails_with_exit_code_1_and_says_what_is_there(make_run, tmp
     assert done.returncode == 1
     assert "the run did not show what its config requires: gain: 0.000 gained" in done.stderr
     assert "summary.json" in done.stderr
+
+
+@pytest.mark.parametrize("model", ["actor", "critic"])
+def test_gradients_of_a_critic_must_be_finite_too(model: str) -> None:
+    requirements = Requirements(RequireConfig(finite_gradients=True))
+    requirements.see(1, {f"{model}/updates_skipped": 2.0, "actor/updates_applied": 1.0})
+    assert "finite_gradients: 2 updates of iteration 1" in requirements.unmet[0]

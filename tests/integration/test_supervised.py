@@ -130,7 +130,7 @@ def test_learning_that_is_never_finite_ends_with_evidence_and_without_a_model(
     evidence = json.loads((tmp_path / "taught.sft-nonfinite.json").read_text(encoding="utf-8"))
     steps = [one["step"] for one in evidence]
     assert steps == [steps[0], steps[0] + 1, steps[0] + 2]
-    rows = {f"chats.jsonl, row {i}" for i in range(1, 41)}
+    rows = {f"chats.jsonl, row {i}" for i in range(40)}
     assert all(one["conversations"] and set(one["conversations"]) <= rows for one in evidence)
     lines = (tmp_path / "taught.sft-metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["sft/skipped"] for line in lines[-3:]] == [1, 1, 1]
