@@ -111,3 +111,24 @@ def test_side_branches_are_refused_or_dropped():
 def test_gae_without_a_critic_is_refused():
     with pytest.raises(ConfigError, match="needs a critic"):
         check_parts(PPO, reference=False, critic=False)
+
+
+def test_a_critic_has_its_own_rate_and_clipping_and_no_schedule():
+    batch = Algorithm(PPO).prepare(random_groups(2))
+    (minibatch,) = batch.minibatches
+    minibatch = dataclasses.replace(minibatch, returns=np.ones(len(minibatch.tokens)))
+
+    def moved(*, own, policys):
+        """How far the first update moves the head; AdamW's large epsilon lets the gradient's size show."""
+        critic = ValueLearner(
+            ValueModel(tiny_model(torch.float64, seed=1)),
+            CriticConfig(lr=1e-2, clip_norm=own),
+            OptimizerConfig(lr=1.0, clip_norm=policys, eps=1.0, warmup_steps=10, decay_steps=20),
+            microbatch_tokens=10_000,
+        )
+        metrics = critic.update(minibatch, np.zeros(len(minibatch.tokens)))
+        assert metrics["critic/lr"] == 1e-2
+        assert metrics["critic/grad_norm"] > 0.1
+        return float(critic.model.head.weight.detach().abs().max())
+
+    assert moved(own=1e9, policys=1e-9) > 1e6 * moved(own=1e-9, policys=1e9) > 0
