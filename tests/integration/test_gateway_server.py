@@ -46,8 +46,10 @@ class Slow(SpySampler):
         super().__init__(script)
         self.asked = asyncio.Event()
         self.allowed = asyncio.Event()
+        self.asking = 0
 
     async def generate(self, *args: Any, **named: Any) -> Completion:
+        self.asking += 1
         self.asked.set()
         await self.allowed.wait()
         return await super().generate(*args, **named)
@@ -72,8 +74,8 @@ async def wait_until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def hang_up(session: GatewaySession, body: Any, sampler: Slow) -> None:
-    """Ask, and leave as soon as the policy has been asked."""
+async def hang_up(session: GatewaySession, body: Any, leave: asyncio.Event) -> None:
+    """Ask, and leave when told to, such as once the policy has been asked."""
     address = session.base_url.split("/")[2]
     host, port = address.split(":")
     _, writer = await asyncio.open_connection(host, int(port))
@@ -81,7 +83,7 @@ async def hang_up(session: GatewaySession, body: Any, sampler: Slow) -> None:
     path = session.base_url.partition(address)[2]
     head = f"POST {path}/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {session.api_key}\r\n"
     writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-    await sampler.asked.wait()
+    await leave.wait()
     writer.close()
     await writer.wait_closed()
 
@@ -90,7 +92,7 @@ def test_the_retry_of_an_answer_that_never_arrived_gets_the_same_answer() -> Non
     async def main() -> None:
         sampler = Slow(["one", "two", "three"])
         async with served(sampler) as (session, record, client):
-            await hang_up(session, CHAT, sampler)
+            await hang_up(session, CHAT, sampler.asked)
             again = asyncio.create_task(client.post("/chat/completions", json=CHAT))
             await wait_until(lambda: session.counts["requests"] == 2)
             sampler.allowed.set()
@@ -106,7 +108,7 @@ def test_a_retry_after_the_answer_was_there_gets_it_too() -> None:
     async def main() -> None:
         sampler = Slow(["one", "two"])
         async with served(sampler) as (session, record, client):
-            await hang_up(session, CHAT, sampler)
+            await hang_up(session, CHAT, sampler.asked)
             await asyncio.sleep(0.05)
             sampler.allowed.set()
             await wait_until(lambda: len(record.forest.turns) == 1)
@@ -119,11 +121,56 @@ def test_a_retry_after_the_answer_was_there_gets_it_too() -> None:
     asyncio.run(main())
 
 
+def test_an_error_that_nobody_received_is_not_given_to_a_retry() -> None:
+    class FailsOnce(Slow):
+        async def generate(self, *args: Any, **named: Any) -> Completion:
+            if self.asking == 0:
+                self.asking += 1
+                self.asked.set()
+                await self.allowed.wait()
+                raise RuntimeError("a hiccup")
+            return await super().generate(*args, **named)
+
+    async def main() -> None:
+        sampler = FailsOnce(["one", "two"])
+        async with served(sampler) as (session, record, client):
+            await hang_up(session, CHAT, sampler.asked)
+            await asyncio.sleep(0.05)
+            sampler.allowed.set()
+            await wait_until(lambda: session.counts["policy_errors"] == 1)
+            answer = await client.post("/chat/completions", json=CHAT)
+            assert answer.status_code == 200, answer.text
+            assert session.error is None
+            assert len(record.forest.turns) == 1
+
+    asyncio.run(main())
+
+
+def test_of_equal_requests_the_one_that_was_lost_is_given_again() -> None:
+    async def main() -> None:
+        sampler = Slow(["one", "two", "three"])
+        async with served(sampler) as (session, record, client):
+            leaving = asyncio.create_task(hang_up(session, CHAT, asked := asyncio.Event()))
+            await wait_until(lambda: session.counts["requests"] == 1)
+            staying = asyncio.create_task(client.post("/chat/completions", json=CHAT))
+            await wait_until(lambda: sampler.asking == 2)
+            asked.set()
+            await leaving
+            again = asyncio.create_task(client.post("/chat/completions", json=CHAT))
+            await wait_until(lambda: session.counts["coalesced"] == 1)
+            sampler.allowed.set()
+            said = [(await task).json()["choices"][0]["message"]["content"] for task in (again, staying)]
+            assert sorted(said) == ["one", "two"]
+            assert len(record.forest.turns) == 2
+
+    asyncio.run(main())
+
+
 def test_an_answer_that_nobody_received_is_not_learned_from() -> None:
     async def main() -> None:
         sampler = Slow(["one", "two"])
         async with served(sampler) as (session, record, client):
-            await hang_up(session, CHAT, sampler)
+            await hang_up(session, CHAT, sampler.asked)
             sampler.allowed.set()
             await wait_until(lambda: len(record.forest.turns) == 1)
             other = {**CHAT, "messages": [{"role": "user", "content": "other"}]}

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from hyperrl.agents.episode import FATAL
 from hyperrl.agents.forest import RecordedTurn
@@ -84,6 +85,12 @@ class Exchange:
         self.alone = asyncio.Event()
         self._waiting = 0
 
+    @property
+    def orphaned(self) -> bool:
+        """Whether its answer, there or still to come, is for nobody so far. An error is for no retry."""
+        done = self.answer.done()
+        return self.alone.is_set() and not (done and (self.answer.cancelled() or self.answer.exception()))
+
     @contextmanager
     def awaited(self) -> Iterator[None]:
         """While entered, a connection waits for the answer."""
@@ -131,7 +138,7 @@ class GatewaySession:
         self._answers = 0
         self._echoes = Echoes()
         self._purposes = Purposes()
-        self._exchanges: dict[bytes, Exchange] = {}
+        self._exchanges: dict[bytes, list[Exchange]] = {}
         self._tasks: set[asyncio.Task[Answer]] = set()
         self._undelivered: set[RecordedTurn] = set()
         self._over: RefusedError | None = None
@@ -166,12 +173,8 @@ class GatewaySession:
         """
         self.counts["requests"] += 1
         self._check_open()
-        earlier = self._exchanges.get(fingerprint)
-        if earlier is not None and not earlier.alone.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(earlier.alone.wait(), RETRY_GRACE_S)
-            earlier = self._exchanges.get(fingerprint)
-        if earlier is not None and earlier.alone.is_set():
+        earlier = await self._orphan(fingerprint)
+        if earlier is not None:
             self.counts["coalesced"] += 1
             return earlier
         self._check_references(request)
@@ -179,11 +182,24 @@ class GatewaySession:
         self._answers += 1
         key, model = f"{self.name}x{self._answers}", request.model or self._seat(request)
         begun = Exchange(AnswerHead(key=key, model=model, created=int(time.time())))
-        self._exchanges[fingerprint] = begun
+        self._exchanges.setdefault(fingerprint, []).append(begun)
         begun.answer = asyncio.create_task(self._answer(begun, request, self._use(request, headers)))
         self._tasks.add(begun.answer)
         begun.answer.add_done_callback(self._ended)
         return begun
+
+    async def _orphan(self, fingerprint: bytes) -> Exchange | None:
+        """Return the answer to an identical request whose client has gone, after a moment to notice that."""
+        same = list(self._exchanges.get(fingerprint, ()))
+        if same and not any(exchange.alone.is_set() for exchange in same):
+            leaving = [asyncio.create_task(exchange.alone.wait()) for exchange in same]
+            try:
+                await asyncio.wait(leaving, timeout=RETRY_GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in leaving:
+                    task.cancel()
+        same = self._exchanges.get(fingerprint, [])
+        return next((exchange for exchange in same if exchange.orphaned), None)
 
     def delivered(self, exchange: Exchange, fingerprint: bytes) -> None:
         """Note that a client has the whole answer."""
@@ -230,7 +246,8 @@ class GatewaySession:
 
     async def _let_deliveries_end(self) -> None:
         """Give answers that are being sent a moment: a fast program may have all of one before we know."""
-        sending = [exchange for exchange in self._exchanges.values() if not exchange.alone.is_set()]
+        begun = chain.from_iterable(self._exchanges.values())
+        sending = [exchange for exchange in begun if not exchange.alone.is_set()]
         with suppress(TimeoutError):
             async with asyncio.timeout(DELIVERY_GRACE_S):
                 for exchange in sending:
@@ -304,8 +321,11 @@ class GatewaySession:
             raise RefusedError(400, "episode_over", "the episode is over; a late request changes nothing")
 
     def _forget(self, exchange: Exchange, fingerprint: bytes) -> None:
-        if self._exchanges.get(fingerprint) is exchange:
-            del self._exchanges[fingerprint]
+        same = self._exchanges.get(fingerprint, [])
+        if exchange in same:
+            same.remove(exchange)
+        if not same:
+            self._exchanges.pop(fingerprint, None)
 
 
 def _warn_of_no_room(limit: LimitReached) -> None:
