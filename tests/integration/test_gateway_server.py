@@ -276,7 +276,9 @@ def test_only_the_secret_opens_a_session() -> None:
 
 def test_one_process_plays_many_episodes_at_one_address() -> None:
     body = {**CHAT, "max_tokens": 64}
-    child = {**body, "messages": [{"role": "user", "content": 'Your parent agent id is "roll-1". Go.'}]}
+    lines = [f'Your parent agent id is "roll-{n}". Go.' for n in (0, 1)]  # a policy wrote the first
+    content = [{"type": "text", "text": line} for line in lines]
+    child = {**body, "messages": [{"role": "user", "content": content}]}
 
     async def main() -> None:
         async with Gateway() as gateway:

@@ -18,7 +18,11 @@ from hyperrl.harness.gateway.sessions import GatewaySession
 __all__ = ["SharedAddress"]
 
 PARENT = re.compile(rb'parent agent id is \\?"([^"\\]{1,200})')
-"""How a sub-agent's first message names its parent (DeepSeek Harness), within JSON."""
+"""How a sub-agent's first message names its parent (DeepSeek Harness), within JSON.
+
+It stands behind what the parent's policy wrote for the child, so where a policy writes such a line itself,
+the last one counts: no policy can put a child into another episode.
+"""
 
 
 class SharedAddress:
@@ -64,8 +68,8 @@ class SharedAddress:
         """
         thread = thread_of(headers)
         session = self._bound.get(thread) or self._children.get(thread)
-        if session is None and thread and (named := PARENT.search(body)) is not None:
-            parent = named[1].decode("utf-8", "replace")
+        if session is None and thread and (named := PARENT.findall(body)):
+            parent = named[-1].decode("utf-8", "replace")
             session = self._bound.get(parent) or self._children.get(parent)
             if session is not None:
                 self._children[thread] = session
