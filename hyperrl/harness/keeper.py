@@ -4,7 +4,7 @@ It is run in a process of its own with one thread, so that forking is safe whate
 It imports the standard library only, and modules that do. It leads a session of its own, so a Ctrl-C at
 the terminal reaches the trainer alone, which then asks. It is a *subreaper*: descendants that detach
 themselves become its children and are ended like the others. Where the other end of its control socket
-closes, since the trainer is gone, it ends everything too.
+closes, since the trainer is gone, it ends everything too. Where it is killed itself, the program is as well.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hyperrl.envs.sandbox.supervisor import drain
 
 __all__ = ["main"]
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _START_FAILED = 126
@@ -53,6 +54,7 @@ def _become(job: dict[str, Any]) -> None:
     try:
         os.setsid()
         set_flag(_PR_SET_NO_NEW_PRIVS)
+        set_flag(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.execve(job["command"][0], job["command"], job["env"])
     except BaseException as error:  # noqa: BLE001  # a forked child must never return into its parent's code
         os.write(2, f"{job['command'][0]} cannot be started: {error}\n".encode())

@@ -21,13 +21,13 @@ _MS_REC_PRIVATE = 1 << 14 | 1 << 18
 _MS_NO_SUID_DEV_EXEC = 2 | 4 | 8
 
 
-def set_flag(option: int) -> None:
-    """Call ``prctl(option, 1)``.
+def set_flag(option: int, value: int = 1) -> None:
+    """Call ``prctl(option, value)``.
 
     Raises:
         OSError: the kernel refuses it.
     """
-    _check(_libc().prctl(option, 1, 0, 0, 0), f"prctl({option})")
+    _check(_libc().prctl(option, value, 0, 0, 0), f"prctl({option})")
 
 
 def drop_capabilities(*, reads_all: bool = False) -> None:

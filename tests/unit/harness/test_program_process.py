@@ -40,6 +40,10 @@ def alive(mark: Path) -> set[int]:
     return found
 
 
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def wait_until(told: Any, limit_s: float = 10.0) -> None:
     deadline = time.monotonic() + limit_s
     while not told() and time.monotonic() < deadline:
@@ -152,6 +156,21 @@ asyncio.run(run_program(ProgramCommand(words=words, env=env, cwd=Path({str(tmp_p
     wait_until(lambda: len(alive(tmp_path)) >= 2)
     caller.kill()
     caller.wait()
+    wait_until(lambda: alive(tmp_path) == set())
+
+
+def test_a_program_does_not_go_on_without_its_keeper(tmp_path: Path) -> None:
+    async def main() -> Ended:
+        command = ProgramCommand(words=("/bin/sleep", "300"), env={"MARK": str(tmp_path)}, cwd=tmp_path)
+        work = asyncio.create_task(run_program(command))
+        while not alive(tmp_path):  # noqa: ASYNC110  # a process appears
+            await asyncio.sleep(0.02)
+        [program] = alive(tmp_path)
+        os.kill(parent(program), signal.SIGKILL)
+        return await asyncio.wait_for(work, 60)
+
+    ended = asyncio.run(main())
+    assert (ended.exit_code, ended.stopped_by) == (-9, "keeper")
     wait_until(lambda: alive(tmp_path) == set())
 
 
