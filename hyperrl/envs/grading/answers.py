@@ -15,6 +15,7 @@ from typing import Literal
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer
 from hyperrl.envs.grading.numbers import Quantity
 from hyperrl.envs.grading.reading import Answer, Collection, Named, describe, read_answer
+from hyperrl.envs.grading.units import is_currency
 from hyperrl.envs.rewards import Score
 
 __all__ = ["DEFAULT_POLICY", "AnswerPolicy", "Verdict", "grade_answer"]
@@ -122,6 +123,9 @@ def _equal(answer: Answer, gold: Answer, policy: AnswerPolicy) -> bool:
 
 def _same_unit(answer: str, gold: str) -> bool:
     if answer and gold:
+        money, period = answer.partition("/")[0], "/" in answer
+        if period != ("/" in gold) and is_currency(money):  # only one side says per what
+            return money == gold.partition("/")[0]
         return answer == gold
     return not (len(gold) == 1 and gold.isalpha())
 

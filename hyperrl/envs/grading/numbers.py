@@ -31,6 +31,7 @@ _RATIO = re.compile(r"([+-]?)(\d{1,30}) ?/ ?(\d{1,30})")
 _PERCENT = re.compile(
     rf"(?:\s*\\?%|\s*(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*)?(?:percent|per cent)\.?\s*\}}?)$", re.IGNORECASE
 )
+_SLASH_UNIT = re.compile(r"(?<=\d)\s*/\s*(?=[^\W\d_]{2,}\.?$)")
 _EACH = re.compile(r"(?:per\s+|/\s*|an?\s+|each\s+)(?=\S)", re.IGNORECASE)
 _CURRENCY = re.compile(
     r"([+-]?)\s*((?:US|CA|AU|NZ|HK|SG|[ACSR])?\\?\$|[€£¥₹¢₩₽₺₫₱₪฿₦]"
@@ -81,6 +82,7 @@ def read_quantity(text: str) -> Quantity | None:
     bare = _PERCENT.sub("", text, count=1)
     percent, unit = bare != text, ""
     currency, bare, scale = _split_currency(bare)
+    bare = _SLASH_UNIT.sub(" per ", bare) if currency else bare
     if not percent:
         bare, unit = split_unit(bare)
     factor, unit = split_scale(unit)

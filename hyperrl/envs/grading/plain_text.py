@@ -46,6 +46,10 @@ _SPECIAL = {
     "∈": "\\in ",
     "∅": "\\emptyset ",
     "…": "...",
+    "⌊": "\\lfloor ",
+    "⌋": "\\rfloor ",
+    "⌈": "\\lceil ",
+    "⌉": "\\rceil ",
     **dict.fromkeys("✓✔✅\ufe0f", ""),
 }
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))

@@ -51,6 +51,7 @@ _LABEL = re.compile(
     r"(?:\s(?:is|would be)\b\s*:?|[:=])\s*\}?\s*",
     re.IGNORECASE,
 )
+_EXCLAIMED = re.compile(r"[^\W\d_]{2,}!+$")
 _CHOICE = re.compile(r"(?:option|choice|answer)\s*:?\s*\(?([A-Z])\)?", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\w)*])\*\*([^*]{1,40})\*\*(?![\w(*])")
 _TIMES_TEN = re.compile(r"(?<=\d)\s*(?:[xX]|times)\s*(?=10\s*(?:\^|\*\*))")
@@ -322,7 +323,8 @@ def _tidy(text: str) -> str:
     text = _SPACES.sub(" ", _DROPPED.sub("", text)).replace("{,}", ",").strip()
     for _ in range(8):
         before = text
-        text = text.rstrip(" .;:,").lstrip() if not text.endswith("\\") else text
+        goes_on = text.endswith("\\") or (text.endswith("...") and "," in text)
+        text = text.rstrip(" .;:,").lstrip() if not goes_on else text
         for pattern in _WRAPPERS:
             match = pattern.fullmatch(text)
             text = match[1].strip() if match is not None else text
@@ -349,7 +351,7 @@ def _words(text: str) -> str:
     choice = _CHOICE.fullmatch(squeezed)
     if choice is not None:
         return choice[1]
-    squeezed = squeezed.rstrip("!") if squeezed[:1].isalpha() and " " not in squeezed[-3:] else squeezed
+    squeezed = squeezed.rstrip("!") if _EXCLAIMED.search(squeezed) else squeezed
     if re.fullmatch(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*", squeezed):
         return squeezed.casefold()
     return squeezed.replace(" ", "")

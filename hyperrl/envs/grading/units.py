@@ -72,6 +72,7 @@ _SHORT_WORDS = (
     " nm dm hz khz mhz kj kw kwh pa kpa mol ev rad"
 )
 _CAPITAL_UNITS = frozenset("NJWV")
+_VARIABLES = frozenset("xyznek")
 _EAST_ASIAN_NUMERALS = frozenset("一二三四五六七八九十百千万萬亿億兆半分点點만억조")
 _NOT_UNITS = frozenset(_NO_UNIT_WORDS.split())
 _SHORT_UNITS = frozenset(_SHORT_WORDS.split())
@@ -131,6 +132,8 @@ def _one_spelling(word: str) -> str:
 
 def _is_unit(text: str) -> bool:
     words = re.findall(r"[^\W\d_]+", text.casefold())
+    if words and words[0] in _VARIABLES:
+        return False
     if "times" in words and words != ["times"]:
         return False
     return 0 < len(words) <= _MAX_WORDS and not _NOT_UNITS.intersection(words)
