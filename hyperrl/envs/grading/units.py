@@ -132,7 +132,7 @@ def _one_spelling(word: str) -> str:
 
 def _is_unit(text: str) -> bool:
     words = re.findall(r"[^\W\d_]+", text.casefold())
-    if words and words[0] in _VARIABLES:
+    if text.strip() in _VARIABLES:
         return False
     if "times" in words and words != ["times"]:
         return False
