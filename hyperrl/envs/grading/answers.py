@@ -14,6 +14,7 @@ from typing import Literal
 
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer
 from hyperrl.envs.grading.numbers import Quantity
+from hyperrl.envs.grading.polynomials import same_polynomial
 from hyperrl.envs.grading.reading import Answer, Collection, Named, describe, read_answer
 from hyperrl.envs.grading.units import is_currency
 from hyperrl.envs.rewards import Score
@@ -118,7 +119,9 @@ def _equal(answer: Answer, gold: Answer, policy: AnswerPolicy) -> bool:
         return _same_unit(answer.unit, gold.unit) and _equal_quantities(answer, gold, policy)
     if isinstance(answer, Collection) and isinstance(gold, Collection):
         return _equal_collections(answer, gold, policy)
-    return isinstance(answer, str) and answer == gold
+    if isinstance(answer, str) and isinstance(gold, str):
+        return answer == gold or same_polynomial(answer, gold)
+    return False
 
 
 def _same_unit(answer: str, gold: str) -> bool:

@@ -49,6 +49,11 @@ class Exact:
         """Return the number pi."""
         return cls({(1, 1): Fraction(1)})
 
+    @classmethod
+    def variable(cls, letter: str) -> Exact:
+        """Raise NotExactError: a letter has no value here."""
+        raise NotExactError(f"the letter {letter}")
+
     @property
     def rational(self) -> Fraction | None:
         """The value as a fraction; ``None`` if it is irrational."""

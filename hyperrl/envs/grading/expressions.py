@@ -11,10 +11,11 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from hyperrl.envs.grading.exact import Exact, NotExactError
 
-__all__ = ["MAX_CHARS", "MAX_DEPTH", "parse_expression", "parse_literal"]
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "Value", "parse_expression", "parse_literal"]
 
 MAX_CHARS = 1_000
 """Longest expression that is read, in characters."""
@@ -25,7 +26,7 @@ MAX_DEPTH = 40
 _MAX_EXPONENT = 5_000
 _TOKEN = re.compile(
     r"\s*(?:(\d+(?:\.\d*)?(?:[eE][+-]?\d{1,6})?|\.\d+(?:[eE][+-]?\d{1,6})?)"
-    r"|(\\[a-zA-Z]+|\*\*|[-+*/^!(){}\[\]|]))"
+    r"|(\\[a-zA-Z]+|[A-Za-z]|\*\*|[-+*/^!(){}\[\]|]))"
 )
 _SPELLINGS = {
     "**": "^",
@@ -45,15 +46,48 @@ _ROUNDING = {"\\lfloor": ("\\rfloor", math.floor), "\\lceil": ("\\rceil", math.c
 _STARTS_FACTOR = {"(", "{", "\\frac", "\\sqrt", "\\binom", "\\pi"}
 
 
-def parse_expression(text: str) -> Exact:
-    """Return the exact value of ``text``.
+class Value(Protocol):
+    """What an expression can be computed in: :class:`Exact`, or one that knows letters."""
+
+    @classmethod
+    def of(cls, value: Fraction | int) -> Self: ...
+    @classmethod
+    def pi(cls) -> Self: ...
+    @classmethod
+    def variable(cls, letter: str) -> Self: ...
+    @property
+    def rational(self) -> Fraction | None: ...
+    def __neg__(self) -> Self: ...
+    def __add__(self, other: Self) -> Self: ...
+    def __sub__(self, other: Self) -> Self: ...
+    def __mul__(self, other: Self) -> Self: ...
+    def __truediv__(self, other: Self) -> Self: ...
+    def power(self, exponent: Self) -> Self: ...
+    def root(self, degree: int) -> Self: ...
+    def factorial(self) -> Self: ...
+    def choose(self, count: Self) -> Self: ...
+
+
+V = TypeVar("V", bound=Value)
+
+
+@overload
+def parse_expression(text: str) -> Exact: ...
+@overload
+def parse_expression(text: str, kind: type[V]) -> V: ...
+def parse_expression(text: str, kind: Any = Exact) -> Any:
+    """Return the value of ``text``.
+
+    Args:
+        text: arithmetic.
+        kind: what it is computed in.
 
     Raises:
         NotExactError: it is not arithmetic, has no exact form here, or would be too large.
     """
     if len(text) > MAX_CHARS:
         raise NotExactError("expression too long")
-    parser = _Parser(_tokens(text))
+    parser = _Parser(_tokens(text), kind)
     value = parser.sum()
     if parser.peek() is not None:
         raise NotExactError(f"unexpected {parser.peek()!r}")
@@ -87,11 +121,12 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-class _Parser:
+class _Parser(Generic[V]):
     """Recursive descent; ``depth`` counts open groups, signs and powers."""
 
-    def __init__(self, tokens: list[str]) -> None:
+    def __init__(self, tokens: list[str], kind: type[V]) -> None:
         self._tokens = tokens
+        self._kind = kind
         self._at = 0
         self._depth = 0
 
@@ -105,7 +140,7 @@ class _Parser:
         self._at += 1
         return token
 
-    def _deeper(self, rule: Callable[[], Exact]) -> Exact:
+    def _deeper(self, rule: Callable[[], V]) -> V:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise NotExactError("nested too deeply")
@@ -113,24 +148,27 @@ class _Parser:
         self._depth -= 1
         return value
 
-    def sum(self) -> Exact:
+    def sum(self) -> V:
         value = self._product()
         while self.peek() in {"+", "-"}:
             value = value + self._product() if self._take() == "+" else value - self._product()
         return value
 
-    def _product(self) -> Exact:
-        value = self._signed()
+    def _product(self) -> V:
+        value, divided = self._signed(), False
         while True:
             token = self.peek()
             if token in {"*", "/"}:
+                divided = token == "/"
                 value = value * self._signed() if self._take() == "*" else value / self._signed()
-            elif token in _STARTS_FACTOR:
+            elif token in _STARTS_FACTOR or (token is not None and token.isalpha()):
+                if divided and (token.isalpha() or value.rational is None):
+                    raise NotExactError("1/2x may mean two things")
                 value = value * self._power()
             else:
                 return value
 
-    def _signed(self) -> Exact:
+    def _signed(self) -> V:
         if self.peek() == "-":
             self._take()
             return -self._deeper(self._signed)
@@ -139,7 +177,7 @@ class _Parser:
             return self._deeper(self._signed)
         return self._power()
 
-    def _power(self) -> Exact:
+    def _power(self) -> V:
         base = self._atom()
         if self.peek() == "!":
             self._take()
@@ -151,7 +189,7 @@ class _Parser:
         self._take()
         return base.power(self._deeper(self._signed))
 
-    def _atom(self) -> Exact:
+    def _atom(self) -> V:
         token = self._take()
         if token[0].isdigit() or token[0] == ".":
             return self._number(token)
@@ -160,31 +198,33 @@ class _Parser:
             self._take(")" if token == "(" else "}")
             return value
         if token == "\\pi":
-            return Exact.pi()
+            return self._kind.pi()
+        if token.isalpha():
+            return self._kind.variable(token)
         if token == "|" or token in _ROUNDING:
             return self._enclosed(token)
         return self._command(token)
 
-    def _enclosed(self, token: str) -> Exact:
+    def _enclosed(self, token: str) -> V:
         """Read an absolute value, or a number rounded down or up."""
         closer, function = _ROUNDING.get(token, ("|", abs))
         value = self._deeper(self.sum).rational
         self._take(closer)
         if value is None:
             raise NotExactError("the size of an irrational number")
-        return Exact.of(function(value))
+        return self._kind.of(function(value))
 
-    def _number(self, token: str) -> Exact:
-        value = Exact.of(parse_literal(token))
+    def _number(self, token: str) -> V:
+        value = self._kind.of(parse_literal(token))
         if self.peek() != "\\frac" or not token.isdigit():
             return value
         self._take()
         part = self._command("\\frac").rational
         if part is None or not 0 < part < 1:
             raise NotExactError("a number before a fraction that is not its mixed part")
-        return value + Exact.of(part)
+        return value + self._kind.of(part)
 
-    def _command(self, token: str) -> Exact:
+    def _command(self, token: str) -> V:
         if token == "\\frac":
             return self._group() / self._group()
         if token == "\\binom":
@@ -193,7 +233,7 @@ class _Parser:
             return self._root()
         raise NotExactError(f"unexpected {token!r}")
 
-    def _root(self) -> Exact:
+    def _root(self) -> V:
         degree = 2
         if self.peek() == "[":
             self._take()
@@ -204,7 +244,7 @@ class _Parser:
             degree = number.numerator
         return self._group().root(degree)
 
-    def _group(self) -> Exact:
+    def _group(self) -> V:
         """Read a braced or parenthesised argument, or as in LaTeX a single digit."""
         token = self._take()
         if token in {"{", "("}:
@@ -216,4 +256,4 @@ class _Parser:
         if len(token) > 1:
             self._at -= 1
             self._tokens[self._at] = token[1:]
-        return Exact.of(int(token[0]))
+        return self._kind.of(int(token[0]))

@@ -9,7 +9,6 @@ from functools import lru_cache
 
 from hyperrl.envs.grading.exact import Exact
 from hyperrl.envs.grading.expressions import parse_literal
-from hyperrl.envs.grading.extraction import unwrap_box
 from hyperrl.envs.grading.numbers import Quantity, read_number, read_quantity
 from hyperrl.envs.grading.plain_latex import TEXT_COMMANDS, plain_latex
 from hyperrl.envs.grading.plain_text import plain_text
@@ -34,6 +33,7 @@ _WRAPPERS = (
     re.compile(r"(?:=|\\approx\b)\s*([^=]*)"),
 )
 _FONT = re.compile(rf"(?:\\(?:{TEXT_COMMANDS})\s*)?(?=\{{)")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s*(?=[-+]?\d)")
 _SPACES = re.compile(r"(?:\\(?:[,;: ]|quad\b|qquad\b|displaystyle\b)|~|\s+)+")
 _DROPPED = re.compile(
     r"\\!|\\left\b(?!\\?\{)|\\right\b(?!\\?\})|\\(?:left|right)(?=\\?[{}])|\\?\bphantom\{\}"
@@ -65,6 +65,7 @@ _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}([/.-])\d{1,2}\1\d{4}|\d{4}/\d
 _ELLIPSIS = re.compile(r"\s*(?:\.{3,}|\\[lc]?dots)$")
 _CYCLE = re.compile(r"([+-]?\d{0,20}\.(?=\d))(\d{0,12}?)(?:(\d)\3+|(\d{2,9})\4+)")
 _PARENTHESISED_CYCLE = re.compile(r"([+-]?(?:\d{0,20}\.|0?\.\d{1,12}))\((\d{1,20})\)")
+_MATHS_THEN_UNIT = re.compile(r"^\$([^$]+)\$(?=\s+\S)|^\\\(((?:(?!\\\)).)+)\\\)(?=\s+\S)")
 _MATRIX = re.compile(
     r"(?:\\left\s*)?[(\[]?\s*\\begin\s*\{(?:[pbB]?(?:small)?matrix|array\}\s*\{[clr| ]*)\}(.*)"
     r"\\end\s*\{(?:[pbB]?(?:small)?matrix|array)\}\s*(?:\\right\s*)?[)\]]?"
@@ -121,7 +122,7 @@ def read_answer(text: str) -> Answer:
 
 def _plain(text: str) -> str:
     """Take off what only decorates an answer: fonts, labels, hedges, emphasis."""
-    text = plain_latex(text)
+    text = _MATHS_THEN_UNIT.sub(lambda found: found[1] or found[2], plain_latex(text))
     text = _repeating(text) or _TIMES_TEN.sub("*", _BOLD.sub(r"\1", text))
     text = _tidy(_HALF_OF_DAY.sub(r"\1m", text)).removeprefix(":").lstrip()
     label = _LABEL.match(text)
@@ -331,8 +332,10 @@ def _tidy(text: str) -> str:
         font = _FONT.match(text)
         if font is not None and _closes_at_end(text[font.end() :]):
             text = text[font.end() + 1 : -1].strip()
-        boxed = unwrap_box(text) if text.startswith(("\\boxed", "\\fbox")) else None
-        text = boxed if boxed is not None else text
+        box = _BOX.match(text)
+        if box is not None:  # what follows it, such as a unit, stays
+            whole = _closes_at_end(text[box.end() :])
+            text = text[box.end() + 1 : -1].strip() if whole else text[box.end() :]
         if text == before:
             break
     return _COMMANDS.sub(r"\\\1", text)
@@ -343,7 +346,7 @@ def _words(text: str) -> str:
     text = re.sub(r"\\[dtc]frac\b", r"\\frac", text)
     text = re.sub(rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]*)\}}", r"\1", text)
     text = re.sub(r"[(\[]?(\w)[)\]]", r"\1", text) if len(text) <= 3 else text
-    text = re.sub(r"([\^_]|\\mathbb\s*)\{(\w)\}", r"\1\2", text)
+    text = re.sub(r"([\^_])\{(\w)\}", r"\1\2", re.sub(r"\\mathbb\s*\{?\s*(\w)\s*\}?", r"\\mathbb{\1}", text))
     squeezed = " ".join(text.split())
     clock = _CLOCK.fullmatch(squeezed)
     if clock is not None:
@@ -354,4 +357,6 @@ def _words(text: str) -> str:
     squeezed = squeezed.rstrip("!") if _EXCLAIMED.search(squeezed) else squeezed
     if re.fullmatch(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*", squeezed):
         return squeezed.casefold()
-    return squeezed.replace(" ", "")
+    squeezed = re.sub(r"\\(?:cdot|times)(?![A-Za-z]) ?", "*", squeezed)
+    parts = re.split(r"(\\[A-Za-z]+ )(?=[A-Za-z])", squeezed)  # a space that ends a command stays
+    return "".join(part if place % 2 else part.replace(" ", "") for place, part in enumerate(parts))
