@@ -170,13 +170,17 @@ class RecordedTurn:
         self.conversation = conversation
         kept = conversation.kept
         self.messages_start = len(kept)
-        kept += map(keep, new)
+        if len(new) == 1:
+            only = keep(new[0])
+            kept.append(only)
+            self.observation = only if type(only) is str else _read_text(new)
+        else:
+            kept += map(keep, new)
+            self.observation = _read_text(new)
         prompt = conversation.prompt = conversation.prompt + (conversation.said + context_ids)
         conversation.said = ()
         self.action_start = end = len(prompt)
         self.ids_start = end - len(context_ids)
-        only = kept[-1] if len(new) == 1 else None
-        self.observation = only if type(only) is str else _read_text(new)
 
 
 class Forest:
