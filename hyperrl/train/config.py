@@ -97,6 +97,8 @@ class EnvConfig(Section):
     """Split that training draws tasks from."""
     program: str = "turn_loop"
     """Agent program that plays: a registered name or a dotted path to your own."""
+    learn_from: list[Literal["title", "compaction", "subagent"]] = Field(default_factory=list)
+    """Side requests of a served program that are learned from like the task; none by default."""
     scorers: list[str] = Field(default_factory=list)
     """Dotted paths to what scores after the episode: functions with ``@reward``, judges, reward models."""
     scorer_timeout_s: Positive = 300.0

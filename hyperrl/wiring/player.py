@@ -108,6 +108,7 @@ class Player:
         work = play_served_groups(
             plans,
             settings,
+            learn_from=self._config.env.learn_from,
             envs=self._envs,
             max_concurrent=self._config.rollout.max_concurrent,
             on_episode=on_episode,

@@ -18,3 +18,16 @@ async def run(ctx: EpisodeContext) -> None:
             text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
             messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "again"}]
     await ctx.step(text)
+
+
+async def run_with_a_child(ctx: EpisodeContext) -> None:
+    """Hand in what a sub-agent said, which asks beside the task."""
+    plain = openai.DefaultAsyncHttpxClient(verify=False)
+    async with openai.AsyncOpenAI(base_url=ctx.base_url, api_key=ctx.api_key, http_client=plain) as client:
+        text = ""
+        for headers in ({}, {"x-openai-subagent": "collab_spawn"}):
+            answer = await client.chat.completions.create(
+                model="x", messages=[{"role": "user", "content": f"sort: {headers}"}], extra_headers=headers
+            )
+            text = answer.choices[0].message.content or ""
+    await ctx.step(text)

@@ -13,6 +13,7 @@ import client_agent
 
 from hyperrl.store import read_trajectories
 from hyperrl.wiring.display import Silent
+from hyperrl.wiring.saved_model import roll_out
 from hyperrl.wiring.training import run_training
 
 
@@ -37,3 +38,14 @@ def test_two_updates_on_episodes_of_an_agent_behind_the_gateway(make_run) -> Non
     assert all(trajectory.failure is None for trajectory in played)
     versions = {version for t in played for turn in t.turns for version in turn.policy_versions.tolist()}
     assert versions == {0, 1}
+
+
+@pytest.mark.parametrize("learn_from", [[], ["subagent"]])
+def test_a_config_says_which_side_requests_are_learned_from(make_run, learn_from: list[str]) -> None:
+    config = make_run(
+        env={"program": f"{client_agent.__name__}:run_with_a_child", "learn_from": learn_from},
+        rollout={"groups": 1, "group_size": 2, "max_turns": 4},
+    )
+    [group] = roll_out(config, Silent(), out=None)
+    uses = {tuple(turn.use for turn in trajectory.turns) for trajectory in group}
+    assert uses == {("train", "train" if learn_from else "side")}

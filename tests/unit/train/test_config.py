@@ -27,6 +27,7 @@ env.id
 env.kwargs
 env.train_split
 env.program
+env.learn_from
 env.scorers
 env.scorer_timeout_s
 rollout.groups
