@@ -55,7 +55,7 @@ def test_the_shared_cases_come_out_as_expected():
 
 def test_expressions_are_compared_with_math_verify_if_asked(tmp_path):
     pytest.importorskip("math_verify")
-    file = write(tmp_path / "cases.json", [ROW | {"response": "\\boxed{1+x}", "gold": "x+1"}])
+    file = write(tmp_path / "cases.json", [ROW | {"response": "\\boxed{1+e^x}", "gold": "e^x+1"}])
     assert grade(file).returncode == 1
     done = grade(file, "--math", "--explain")
     first, last = done.stdout.splitlines()

@@ -117,9 +117,9 @@ def test_not_equal(answer, gold):
     assert not verdict(answer, gold).equal
 
 
-@pytest.mark.parametrize("answer", ["x+1}{7", "x+1} or {x+2", "x+1 {", "x+1$ or $x+2", "\\boxed{x+1} x"])
+@pytest.mark.parametrize("answer", ["e^x}{7", "e^x} or {e^y", "e^x {", "e^x$ or $e^y", "\\boxed{e^x} x"])
 def test_several_formulas_are_no_answer(answer):
-    assert not grade_math(answer, "1+x", style="whole", deadline_s=PATIENT_S).equal
+    assert not grade_math(answer, "e^{x}", style="whole", deadline_s=PATIENT_S).equal
 
 
 @pytest.mark.parametrize(
@@ -206,12 +206,12 @@ def test_any_text_is_graded_without_an_error(text):
 
 
 def test_a_hanging_worker_is_killed_and_replaced_and_the_answer_is_unscored():
-    assert verdict("x+1", "1+x").equal
+    assert verdict("e^x+1", "1+e^x").equal
     found = grade_math(boxed(HARD), ROOT_PI, deadline_s=0.3)
     assert isinstance(found, Unscored)
     assert found.kind == "grader_timeout"
     assert "did not finish within 0.3 s" in str(found.reason)
-    assert verdict("x+1", "1+x").equal
+    assert verdict("e^x+1", "1+e^x").equal
     assert len(grader_processes(os.getpid())) <= (os.cpu_count() or 1)
 
 
@@ -244,11 +244,16 @@ def test_a_crashed_worker_is_unscored_and_replaced():
     found = pending.result()
     assert isinstance(found, Unscored)
     assert found.kind == "grader_error"
-    assert verdict("x+1", "1+x").equal
+    assert verdict("e^x+1", "1+e^x").equal
 
 
 def test_threads_get_the_answers_of_the_main_thread():
-    questions = [("\\frac{63}{400}", "0.1575"), ("x+1", "1+x"), ("x+1", "x+2"), ("2^{x+1}", "2 \\cdot 2^x")]
+    questions = [
+        ("\\frac{63}{400}", "0.1575"),
+        ("e^x+1", "1+e^x"),
+        ("e^x+1", "e^x+2"),
+        ("2^{x+1}", "2 \\cdot 2^x"),
+    ]
     expected = [verdict(*question).equal for question in questions]
     assert expected == [True, True, False, True]
     with ThreadPoolExecutor(8) as threads:
@@ -268,7 +273,7 @@ def test_the_event_loop_goes_on_while_a_worker_is_busy():
     async def play():
         ticking = asyncio.create_task(tick())
         hung = asyncio.create_task(agrade_math(boxed(HARD), ROOT_PI, deadline_s=0.5))
-        right = await agrade_math(boxed("x+1"), "1+x", deadline_s=PATIENT_S)
+        right = await agrade_math(boxed("e^x+1"), "1+e^x", deadline_s=PATIENT_S)
         plain = await agrade_math(boxed("1/2"), "0.5")
         missed = await hung
         ticking.cancel()
@@ -297,7 +302,7 @@ def test_nothing_runs_on_after_the_process_ends(tmp_path):
         import threading, time
         from hyperrl.envs.grading import grade_math
         if __name__ == "__main__":
-            assert grade_math(r"\\boxed{{x+1}}", "1+x", deadline_s={PATIENT_S}).equal
+            assert grade_math(r"\\boxed{{e^x+1}}", "1+e^x", deadline_s={PATIENT_S}).equal
             hard = (r"\\boxed{{{HARD}}}", r"{ROOT_PI}")
             hung = threading.Thread(target=grade_math, args=hard, kwargs=dict(deadline_s=500), daemon=True)
             hung.start()
@@ -333,7 +338,7 @@ def test_policy_and_explanation_are_those_of_answers():
 def test_no_answer_and_reasoning():
     assert grade_math("x+1", "x+1").reason.startswith("no answer")
     assert not grade_math("<think>\\boxed{x+1}</think> I do not know", "x+1").equal
-    assert grade_math("1+x", "x+1", style="whole", deadline_s=PATIENT_S).equal
+    assert grade_math("1+e^x", "e^x+1", style="whole", deadline_s=PATIENT_S).equal
 
 
 @pytest.mark.parametrize("deadline_s", [0, -1.0, float("nan")])
