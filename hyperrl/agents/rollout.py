@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,7 +12,7 @@ from hyperrl.agents.collector import patient_collector
 from hyperrl.agents.env_pool import EnvPool
 from hyperrl.agents.episode import Episode, EpisodePlan, RolloutSettings
 from hyperrl.agents.limits import RolloutLimits
-from hyperrl.agents.recorder import PolicySeat
+from hyperrl.agents.recorder import PolicySeat, Seat
 from hyperrl.agents.scorers import EnvScorer, score_group
 from hyperrl.envs.taskset import Task
 from hyperrl.errors import ConfigError, RolloutError
@@ -52,9 +52,9 @@ async def play_groups(
 ) -> list[Group]:
     """Play all ``plans`` concurrently and return their groups.
 
-    A sampler with an ``attend`` is told who is live: the first episodes before any of them starts, each
-    later one before the one whose place it takes has left. When this is cancelled, every
-    episode is cancelled and waited for, and the environments are closed.
+    A sampler with an ``attend`` (of several, that of the first seat that is not frozen) is told who is live:
+    the first episodes before any of them starts, each later one before the one whose place it takes has left.
+    When this is cancelled, every episode is cancelled and waited for, and the environments are closed.
 
     Args:
         plans: what to play; keys must differ.
@@ -80,6 +80,15 @@ async def play_groups(
     for plan in plans:
         members.setdefault(plan.key.group_id, []).append(rollout.results[plan.key])
     return [Group(group_id, tuple(trajectories)) for group_id, trajectories in members.items()]
+
+
+def _attended(seats: Iterable[Seat]) -> Sequence[Attendance]:
+    """Return the sampler that is told who is live: one at most, of a seat that is not frozen.
+
+    Of two, each would wait for episodes that wait for the other.
+    """
+    samplers = [seat.sampler for seat in seats if isinstance(seat, PolicySeat) and not seat.frozen]
+    return [sampler for sampler in samplers if isinstance(sampler, Attendance)][:1]
 
 
 @dataclass(slots=True)
@@ -115,10 +124,7 @@ class _Rollout:
         self._envs = envs if envs is not None else EnvPool()
         self._owns_envs = envs is None
         self._on_episode = on_episode
-        samplers = {
-            id(seat.sampler): seat.sampler for seat in settings.seats.values() if isinstance(seat, PolicySeat)
-        }
-        self._attendances = [sampler for sampler in samplers.values() if isinstance(sampler, Attendance)]
+        self._attendances = _attended(settings.seats.values())
         self._attending: dict[EpisodeKey, AsyncExitStack] = {}
         self._groups: dict[GroupId, _GroupInPlay] = {}
         for plan in plans:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -559,6 +560,49 @@ def test_an_attended_sampler_always_knows_who_may_still_ask() -> None:
     assert not sampler.live
     assert max(sampler.seen) == 5
     assert sampler.seen[: 12 * 3 - 5 * 3] == [5] * 21
+
+
+class WaveSampler(AttendingSampler):
+    """Answers once every episode that is live asks."""
+
+    def __init__(self, inner: SpySampler) -> None:
+        super().__init__(inner)
+        self.waiting: set[EpisodeKey] = set()
+
+    async def generate(
+        self, prompt_ids: Any, params: Any, *, seed: int, request_id: RequestKey
+    ) -> Completion:
+        if self.live:
+            self.waiting.add(request_id.episode)
+        while request_id.episode in self.waiting:
+            if self.live <= self.waiting:
+                self.waiting.clear()
+            await asyncio.sleep(0)
+        return await self.inner.generate(prompt_ids, params, seed=seed, request_id=request_id)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_waves_of_two_seats_never_wait_for_each_other(frozen: bool) -> None:
+    started = iter(range(100))
+
+    async def talk(ctx: EpisodeContext) -> None:
+        orders = [("main", "main", "other"), ("main", "other", "main"), ("other", "main", "main")]
+        for speaker in orders[next(started) % 3]:
+            await ctx.policies[speaker].respond([{"role": "user", "content": "go"}])
+        await ctx.step("stop")
+
+    samplers = [WaveSampler(SpySampler(counting_script)) for _ in range(2)]
+    other = dataclasses.replace(seat(samplers[1]), frozen=frozen)
+    shared = settings(
+        None,
+        seats={"main": seat(samplers[0]), "other": other},
+        program=FunctionProgram("talk", talk),
+        limits=RolloutLimits(wall_clock_s=10),
+    )
+    [group] = asyncio.run(play_groups(plans("Echo", 1, 3), shared, envs=CountingPool()))
+    assert [trajectory.terminated for trajectory in group] == [True] * 3
+    assert not any(trajectory.truncated for trajectory in group)
+    assert not samplers[0].live | samplers[1].live
 
 
 # Other policies, and what comes after.
