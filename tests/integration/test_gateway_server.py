@@ -320,10 +320,12 @@ def test_small_routes() -> None:
         async with served(sampler) as (session, record, client):
             async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.api_key) as official:
                 assert [model.id async for model in official.models.list()] == ["main"]
+                assert (await official.models.retrieve("gpt-x")).id == "gpt-x"
             async with anthropic.AsyncAnthropic(
                 base_url=session.base_url, api_key=session.api_key
             ) as official:
                 assert [model.id async for model in official.models.list()] == ["main"]
+                assert (await official.models.retrieve("claude-x")).id == "claude-x"
                 counted = await official.messages.count_tokens(model="m", messages=CHAT["messages"])  # type: ignore[arg-type]
             answer = await client.post("/messages?beta=true", json={**CHAT, "max_tokens": 64})
             assert answer.json()["usage"]["input_tokens"] == counted.input_tokens
@@ -332,6 +334,7 @@ def test_small_routes() -> None:
             upgrade |= {"sec-websocket-version": "13", "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}
             assert (await client.get("/responses", headers=upgrade)).status_code == 404
             assert (await client.get("/nothing")).status_code == 404
+            assert (await client.get("/models/x", headers={"authorization": "no"})).status_code == 401
             assert (await client.delete("/responses")).status_code == 405
             assert len(record.forest.turns) == 1
 

@@ -101,8 +101,9 @@ class GatewayApp:
             body = await _read_body(request, self._settings.max_body_bytes)
             session = _session(found, request, body)
             return await self._answer(request, session, route, body, send)
-        if route == "models" and method == "GET":
-            return JSONResponse(_models(_session(self._table.find(name, _secret(request.headers)), request)))
+        if (route == "models" or route.startswith("models/")) and method == "GET":
+            session = _session(self._table.find(name, _secret(request.headers)), request)
+            return JSONResponse(_models(session, route.partition("/")[2]))
         if route in FORMATS and method != "GET":
             raise RefusedError(405, "method_not_allowed", f"{route} takes POST")
         raise RefusedError(404, "not_found", "there is nothing here; the routes are " + ", ".join(FORMATS))
@@ -238,8 +239,11 @@ def _load(body: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _models(session: GatewaySession) -> dict[str, Any]:
-    """Return the models, with the fields of both vendors."""
+def _models(session: GatewaySession, wanted: str = "") -> dict[str, Any]:
+    """Return the models, or the one that is wanted, with the fields of both vendors.
+
+    Any name asks some seat, so any model is there.
+    """
     models = [
         {
             "id": seat,
@@ -250,8 +254,10 @@ def _models(session: GatewaySession) -> dict[str, Any]:
             "owned_by": "hyperrl",
             "display_name": seat,
         }
-        for seat in session.seats
+        for seat in ([wanted] if wanted else session.seats)
     ]
+    if wanted:
+        return models[0]
     ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"], "has_more": False}
     return {"object": "list", "data": models, **ends}
 
