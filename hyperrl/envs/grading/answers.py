@@ -14,8 +14,10 @@ from typing import Literal
 
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer
 from hyperrl.envs.grading.numbers import Quantity
+from hyperrl.envs.grading.plain_latex import plain_latex
+from hyperrl.envs.grading.plain_text import plain_text
 from hyperrl.envs.grading.polynomials import same_polynomial
-from hyperrl.envs.grading.reading import Answer, Collection, Named, describe, read_answer
+from hyperrl.envs.grading.reading import MAX_ANSWER_CHARS, Answer, Collection, Named, describe, read_answer
 from hyperrl.envs.grading.units import is_currency
 from hyperrl.envs.rewards import Score
 
@@ -31,11 +33,15 @@ class AnswerPolicy:
             percentages are always compared as they stand.
         ordered_lists: the order of tuples and lists counts. That of sets never does.
         tolerance: largest absolute difference of two rational numbers that are still equal.
+        computed: an answer may leave something to compute, as ``2^{10}`` and ``3+4`` do. Where computing
+            is the task, say ``False``: then whoever repeats the question has not answered it. Where the right
+            answer leaves something to compute itself, nothing is asked.
     """
 
     percent: Literal["either", "value", "number"] = "either"
     ordered_lists: bool = True
     tolerance: Fraction | int = 0
+    computed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,15 @@ DEFAULT_POLICY = AnswerPolicy()
 """What :class:`AnswerPolicy` chooses by itself."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,300}")
+_SCIENTIFIC = re.compile(
+    r"\s*(?:[*xX×]|\\times|\\cdot|\\ast)\s*\{?10\}?\s*(?:\^|\*\*)\s*\{?\s*[-+]?\d+\s*\}?\}?"
+)
+_OPERATION = re.compile(
+    r"(?<=[\d)}\]])\s*(?:!|(?:\*\*|[-+*/^]|\\(?:cdot|times|div|ast)(?![A-Za-z]))\s*(?=[-+\d(.{$]|\\[a-zA-Z]))"
+    r"|\\(?:[dt]?binom|sqrt|choose)|(?<=[\d)}])\s*\("
+)
+_FRACTION = re.compile(r"\d[\d,]*(?:\s+\d+)?\s*/\s*\d+")
+_DEGREE_OR_SPACE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\[,;:! ]")
 
 
 def grade_answer(
@@ -83,7 +98,7 @@ def grade_answer(
         response: the whole text of the policy; reasoning in ``<think>`` never counts.
         gold: the right answer alone, without any mark.
         style: where the answer stands in ``response``.
-        policy: choices about percent signs, order and tolerance.
+        policy: choices about percent signs, order, tolerance and what is left to compute.
         explain: also say how both sides were read, in ``Verdict.explanation``.
 
     Raises:
@@ -92,13 +107,23 @@ def grade_answer(
     extracted = extract_answer(response, style)
     if extracted is None:
         return Verdict(equal=False, extracted=None, reason=f"no answer: nothing found in style {style!r}")
-    if _INTEGER.fullmatch(extracted) and _INTEGER.fullmatch(gold):
+    if not policy.computed and _leaves_to_compute(extracted) and not _leaves_to_compute(gold):
+        equal = False
+    elif _INTEGER.fullmatch(extracted) and _INTEGER.fullmatch(gold):
         equal = abs(int(extracted) - int(gold)) <= policy.tolerance
     else:
         equal = _equal(read_answer(extracted), read_answer(gold), policy)
     reason = "equal" if equal else f"not equal: {extracted[:80]!r} is not {gold[:80]!r}"
     explanation = _explain(extracted, gold, policy) if explain else ""
     return Verdict(equal=equal, extracted=extracted, reason=reason, explanation=explanation)
+
+
+def _leaves_to_compute(answer: str) -> bool:
+    """Whether an answer holds an operation, other than the one of a fraction or of ``1.2 * 10^3``."""
+    if _INTEGER.fullmatch(answer) or len(answer) > MAX_ANSWER_CHARS:
+        return False
+    text = _DEGREE_OR_SPACE.sub("", _SCIENTIFIC.sub("", plain_latex(plain_text(answer))))
+    return _OPERATION.search(_FRACTION.sub("0", text)) is not None
 
 
 def _explain(extracted: str, gold: str, policy: AnswerPolicy) -> str:

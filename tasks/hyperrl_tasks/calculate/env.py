@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hyperrl.envs import ProceduralTaskset, Score, Task, TextEnv, reward, tool
-from hyperrl.envs.grading import grade_answer
+from hyperrl.envs.grading import AnswerPolicy, grade_answer
 from hyperrl.errors import ConfigError, nearest
 from hyperrl_tasks.arithmetic import ExpressionError, read_expression
 from hyperrl_tasks.splits import draw_from_split
@@ -23,6 +23,7 @@ AnswerPlace = Literal["whole", "last_number"]
 """What of an answer is compared: all of it, or the last number in it."""
 
 _COUNTS = {"train": 100_000, "test": 2_000}
+_NOTHING_TO_COMPUTE = AnswerPolicy(computed=False)
 
 
 class Calculate(TextEnv):
@@ -114,7 +115,7 @@ class Calculate(TextEnv):
     @reward
     def right(self, task: Task, answer: str) -> Score:
         """1 if the answer is the value, 0 otherwise."""
-        return grade_answer(answer, task["gold"], style=self.extract).score
+        return grade_answer(answer, task["gold"], style=self.extract, policy=_NOTHING_TO_COMPUTE).score
 
     def gold(self, task: Task) -> str | list[str]:
         """Return the value; where a calculator is offered, mostly after a call of it."""

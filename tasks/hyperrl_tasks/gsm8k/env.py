@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from hyperrl.envs import ListTaskset, Score, Task, Taskset, TextEnv, reward, tool
-from hyperrl.envs.grading import grade_answer
+from hyperrl.envs.grading import AnswerPolicy, grade_answer
 from hyperrl.errors import ConfigError, nearest
 from hyperrl.trajectory import StopReason
 from hyperrl_tasks.gsm8k.answer_format import format_share
@@ -34,6 +34,7 @@ _PROMPTS: dict[str, str] = {
 }
 _ANNOTATION = re.compile(r"<<([^<>=]*)=[^<>]*>>")
 _MAX_GOLD_CALLS = 6
+_NOTHING_TO_COMPUTE = AnswerPolicy(computed=False)
 
 
 class GSM8K(TextEnv):
@@ -118,7 +119,7 @@ class GSM8K(TextEnv):
     @reward
     def correct(self, task: Task, answer: str) -> Score:
         """1 if the number behind the last ``####`` equals the gold answer, 0 otherwise."""
-        return grade_answer(answer, task["gold"], style="gsm8k").score
+        return grade_answer(answer, task["gold"], style="gsm8k", policy=_NOTHING_TO_COMPUTE).score
 
     @reward(name="format", weight=0.0)
     def answer_format(self, answer: str, stop_reason: StopReason) -> float:

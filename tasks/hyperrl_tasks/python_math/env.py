@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hyperrl.envs import ProceduralTaskset, Score, Task, Taskset, TextEnv, Unscored, reward, tool
-from hyperrl.envs.grading import agrade_math, grade_answer, is_number
+from hyperrl.envs.grading import AnswerPolicy, agrade_math, grade_answer, is_number
 from hyperrl.envs.sandbox import MontySandbox, SandboxLimits
 from hyperrl.errors import ConfigError, nearest
 from hyperrl_tasks.python_math.families import FAMILIES
@@ -133,7 +133,8 @@ class PythonMath(TextEnv):
         """1 if the marked answer equals the right one, 0 otherwise."""
         self.close()
         gold = str(task["gold"])
-        verdict = grade_answer(answer, gold, style=self.answer_mark)
+        policy = AnswerPolicy(computed="program" not in task)
+        verdict = grade_answer(answer, gold, style=self.answer_mark, policy=policy)
         if verdict.equal or verdict.extracted is None or is_number(gold):
             return verdict.score
         judged = await agrade_math(answer, gold, style=self.answer_mark)

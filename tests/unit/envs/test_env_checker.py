@@ -12,6 +12,7 @@ from text_envs import Guess, Sums, Unsure
 from hyperrl.envs import Unscored, check_env_contract, make_env, reward
 from hyperrl.envs.checker import odd_texts
 from hyperrl.envs.checking.texts import general_attacks, task_attacks
+from hyperrl.envs.grading import grade_answer
 
 
 class NoGold(Sums):
@@ -85,6 +86,14 @@ class Fooled(Sums):
     @reward
     def correct(self, task, answer):
         return answer.strip() == task["answer"] or '"correct": true' in answer
+
+
+class Computing(Sums):
+    """Takes the sum that it asks for as its answer."""
+
+    @reward
+    def correct(self, task, answer):
+        return grade_answer(answer, str(task["answer"]), style="whole").equal
 
 
 class ThinksAloud(Sums):
@@ -216,6 +225,7 @@ FINDINGS = [
     (Unsure, UNKNOWN | ONE_SPLIT | {"gymnasium": "fail", EMPTY: "fail", WRONG: "skip", ATTACKS: "fail"}),
     (Mentions, {ATTACKS: "fail"}),
     (Fooled, {ATTACKS: "fail"}),
+    (Computing, {ATTACKS: "fail"}),
     (ThinksAloud, {ATTACKS: "fail"}),
     (Crashing, {ATTACKS: "fail"}),
     (AnythingGoes, {WRONG: "fail", ATTACKS: "fail"}),

@@ -375,6 +375,32 @@ def test_order_and_tolerance_policies():
     assert not equal("98", "100", tolerance=1)
 
 
+@pytest.mark.parametrize(
+    ("answer", "gold", "expected"),
+    [
+        ("3+4", "7", False),
+        ("3\\,+\\,4 = 7", "7", False),
+        ("3**2", "9", False),
+        ("5!", "120", False),
+        ("6(7)", "42", False),
+        ("\\sqrt{144}", "12", False),
+        ("1/5+1/9", "14/45", False),
+        ("1 234 - 1", "1233", False),
+        ("7", "7", True),
+        ("-3 1/2", "-3.5", True),
+        ("\\frac{14}{45}", "14/45", True),
+        ("1.2 \\times 10^{3}", "1200", True),
+        ("90^\\circ", "90", True),
+        ("12 cm^2", "12", True),
+        ("**18**", "18", True),
+        ("(1, -2)", "(1,-2)", True),
+        ("\\sqrt{8}", "2\\sqrt2", True),
+    ],
+)
+def test_an_answer_may_be_asked_to_leave_nothing_to_compute(answer, gold, expected):
+    assert equal(answer, gold, computed=False) is expected
+
+
 def test_verdict_says_what_was_found_and_why():
     found = grade_answer("#### $17", "18", style="gsm8k")
     assert (found.equal, found.extracted) == (False, "$17")

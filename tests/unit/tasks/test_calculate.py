@@ -70,6 +70,8 @@ def test_some_gold_answers_directly(share) -> None:
         ("7", 1, 1),
         (" 7\n", 1, 1),
         ("3+4=7", 0, 1),
+        ("3+4", 0, 0),
+        ("Compute: 3+4", 0, 0),
         ("It is 7.", 0, 1),
         ("7, not 8", 0, 0),
         ("", 0, 0),
