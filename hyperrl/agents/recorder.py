@@ -157,8 +157,8 @@ class Recorder:
 
     @property
     def seats(self) -> Collection[str]:
-        """The names of the seats."""
-        return self._seats.keys()
+        """The names of the seats, those that are frozen last."""
+        return sorted(self._seats, key=lambda name: self._seats[name].frozen)
 
     def close(self) -> None:
         """Refuse every later request, also those that are being answered now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import json
 from typing import Any
 
@@ -390,6 +391,17 @@ def test_the_models_name_chooses_the_seat() -> None:
 
     turns = asyncio.run(main()).recorder.forest.turns
     assert [turn.seat for turn in turns] == ["judge", "main"]
+
+
+def test_a_name_that_is_no_seat_never_asks_a_frozen_one() -> None:
+    async def main() -> Served:
+        judge = dataclasses.replace(seat(SpySampler(["I judge"])), frozen=True)
+        served = Served(["unused"], seats={"judge": judge, "player": seat(SpySampler(["I play"]))})
+        await served.ask("chat/completions", {"model": "gpt-anything", "messages": [user("go")]})
+        return served
+
+    [turn] = asyncio.run(main()).recorder.forest.turns
+    assert (turn.seat, turn.use) == ("player", "train")
 
 
 @pytest.mark.parametrize("route", ["chat/completions", "responses", "messages"])
