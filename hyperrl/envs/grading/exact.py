@@ -106,12 +106,14 @@ class Exact:
         return _checked({(1, 0): whole / norm, (root, 0): -value / norm})
 
     def power(self, exponent: Exact) -> Exact:
-        """Raise to an integer or to a half; refuses what would be too large."""
+        """Raise to an integer, a half, or a fraction whose root comes out even; refuses what is too large."""
         number = exponent.rational
-        if number is None or number.denominator > 2:
-            raise NotExactError("irrational or fractional power")
-        if number.denominator == 2:
-            return self.root(2).power(Exact.of(number.numerator))
+        if number is None:
+            raise NotExactError("irrational power")
+        if number.denominator > 2 and (self.rational is None or self.rational < 0):
+            raise NotExactError("root of a negative or irrational number")
+        if number.denominator > 1:
+            return self.root(number.denominator).power(Exact.of(number.numerator))
         if number < 0:
             return self.reciprocal().power(Exact.of(-number))
         return self._repeated(number.numerator)

@@ -355,7 +355,7 @@ def _words(text: str) -> str:
     if choice is not None:
         return choice[1]
     squeezed = squeezed.rstrip("!") if _EXCLAIMED.search(squeezed) else squeezed
-    if re.fullmatch(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*", squeezed):
+    if re.fullmatch(r"(?:[^\W\d_]['-])?[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*", squeezed):
         return squeezed.casefold()
     squeezed = re.sub(r"\\(?:cdot|times)(?![A-Za-z]) ?", "*", squeezed)
     parts = re.split(r"(\\[A-Za-z]+ )(?=[A-Za-z])", squeezed)  # a space that ends a command stays
