@@ -42,8 +42,10 @@ _FUNCTIONS = frozenset(
         r"\w+", "sin cos tan cot sec csc arcsin arccos arctan log exp sqrt frac max min gcd lcm det mod"
     )
 )
-_NO_ALGEBRA = re.compile(r"\d\s*:\s*\d|\d\s*_|\.\.\.|\\[lc]?dots\b|…")
-"""Times of day, numbers in other bases, and what goes on: math-verify reads a part of it."""
+_NO_ALGEBRA = re.compile(
+    r"\d\s*:\s*\d|\d\s*_|\.\.\.|\\[lc]?dots\b|…|\b\d{4}([-/])\d{1,2}\1\d{1,2}\b|\b\d{1,2}([-/.])\d{1,2}\2\d{4}\b"
+)
+"""Times of day, dates, numbers in other bases, and what goes on: math-verify reads a part, or computes."""
 _LETTER = re.compile(r"\s*[^\W\d_]\s*")
 
 
