@@ -47,8 +47,7 @@ class ByteRenderer:
         ids = [NEWLINE] if action_ids and action_ids[-1] == END else [END, NEWLINE]
         for message in new_messages:
             ids += _message_ids(message)
-        ids += OPENING
-        return ids
+        return ids + OPENING
 
     def parse(self, action_ids: Sequence[int], *, id_prefix: str) -> ParsedAction:
         """Take an action apart; never raises."""

@@ -146,14 +146,15 @@ def compute_metrics(
         "steps": len(steps),
         "context_tokens": sum([turn.action_start - turn.ids_start for turn in turns]),
         "action_tokens": action_tokens,
-        "new_root_rate": sum(extra.values()) / len(turns) if turns else 0.0,
+        "new_root_rate": sum(extra.values()) / len(turns) if extra and turns else 0.0,
     }
     records = list(chain.from_iterable(map(_RECORDS, steps.outcomes)))
     metrics["tool_calls"] = len(records)
     if records:
         statuses = Counter([record.status for record in records])
         metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
-    metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
+    if extra:
+        metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
     if action_tokens:  # all sampled here: of what an endpoint answers there are no tokens
         unlearned = _action_tokens([turn for turn in turns if turn.use != "train"])
         metrics["delivered_fraction"] = (action_tokens - unlearned) / action_tokens
