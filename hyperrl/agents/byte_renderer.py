@@ -51,7 +51,11 @@ class ByteRenderer:
 
     def parse(self, action_ids: Sequence[int], *, id_prefix: str) -> ParsedAction:
         """Take an action apart; never raises."""
-        data = _bytes(action_ids[:-1] if action_ids and action_ids[-1] == END else action_ids)
+        said = action_ids[:-1] if action_ids and action_ids[-1] == END else action_ids
+        try:
+            data = bytes(said)
+        except ValueError:  # a control token
+            data = _with_control(said)
         if b"<" not in data and data.isascii():  # neither reasoning nor calls
             text = data.decode()
             return _new(ParsedAction, (text, "", (), text))
@@ -67,14 +71,11 @@ class ByteRenderer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return ids as text, control tokens included."""
-        return _text(_bytes(ids))
+        return _text(_with_control(ids))
 
 
-def _bytes(ids: Sequence[int]) -> bytes:
-    try:
-        return bytes(ids)
-    except ValueError:  # a control token
-        return b"".join([BYTES[i] for i in ids])
+def _with_control(ids: Sequence[int]) -> bytes:
+    return b"".join([BYTES[i] for i in ids])
 
 
 def _message_ids(message: Message) -> list[int]:
