@@ -110,7 +110,8 @@ def _validate(
 def _explain(problem: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     where = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        return f"there is no argument {where!r}{nearest(where, known) or '; known: ' + ', '.join(known)}"
+        known_names = "; known: " + ", ".join(known) if len(problem["loc"]) == 1 else ""
+        return f"there is no argument {where!r}{nearest(where, known) or known_names}"
     if problem["type"] == "missing":
         return f"argument {where!r} is missing"
     return f"argument {where!r}: {problem['msg']}, got {_short(problem.get('input'))}"
