@@ -82,6 +82,13 @@ def test_a_connection_elsewhere_is_seen(strace: Callable[[str], None]) -> None:
     assert [(check.name, check.detail) for check in tested.failed] == [("loopback", "connects to 192.0.2.7")]
 
 
+def test_a_watch_that_saw_not_even_the_gateway_passes_nothing(strace: Callable[[str], None]) -> None:
+    strace("")
+    tested = asyncio.run(run_self_test(plain()))
+    assert statuses(tested)["loopback"] == "skip"
+    assert tested.failed == ()
+
+
 async def answers_at_once(ctx: Any) -> None:
     await ctx.step((await ctx.policy.respond(ctx.observation.messages)).text)
 
