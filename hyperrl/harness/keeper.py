@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 from hyperrl.envs.sandbox.privileges import set_flag
-from hyperrl.envs.sandbox.supervisor import drain
+from hyperrl.envs.sandbox.supervisor import end_and_tell
 
 __all__ = ["main"]
 
@@ -43,10 +43,7 @@ def main(arguments: list[str]) -> None:
     stopped_by = _watch(control, ended, deadline)
     if stopped_by is not None:
         _interrupt(child, ended, job["interrupt_s"])
-    status, cpu_s = drain(child)
-    verdict = {"exit_code": os.waitstatus_to_exitcode(status), "cpu_s": cpu_s, "stopped_by": stopped_by}
-    with contextlib.suppress(OSError):
-        control.sendall(json.dumps(verdict).encode())
+    end_and_tell(control, child, stopped_by)
 
 
 def _become(job: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from hyperrl.envs.sandbox.landlock import enter_domain
 from hyperrl.envs.sandbox.privileges import drop_capabilities, enter_pid_namespace, set_flag
 from hyperrl.envs.sandbox.seccomp import filter_calls
 
-__all__ = ["drain", "main"]
+__all__ = ["end_and_tell", "main"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -44,10 +44,7 @@ def main(arguments: list[str]) -> None:
     if child == 0:
         _become(job)
     stopped_by = _watch(control, child, job, deadline=started + job["wall_s"])
-    status, cpu_s = drain(child)
-    verdict = {"exit_code": os.waitstatus_to_exitcode(status), "cpu_s": cpu_s, "stopped_by": stopped_by}
-    with contextlib.suppress(OSError):
-        control.sendall(json.dumps(verdict).encode())
+    end_and_tell(control, child, stopped_by)
 
 
 def _become(job: dict[str, Any]) -> None:
@@ -151,7 +148,15 @@ def _children(process: int) -> tuple[list[int], int]:
     return found, threads
 
 
-def drain(child: int) -> tuple[int, float]:
+def end_and_tell(control: socket.socket, child: int, stopped_by: str | None) -> None:
+    """End every descendant, and send how ``child`` ended, as JSON."""
+    status, cpu_s = _drain(child)
+    verdict = {"exit_code": os.waitstatus_to_exitcode(status), "cpu_s": cpu_s, "stopped_by": stopped_by}
+    with contextlib.suppress(OSError):  # nobody listens any more
+        control.sendall(json.dumps(verdict).encode())
+
+
+def _drain(child: int) -> tuple[int, float]:
     """End every descendant; return the wait status of ``child`` and the CPU seconds of all of them.
 
     Orphans of those that end become ours and are ended in the next round.
