@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from playground import CountingPool, SpySampler, plans, settings
 
-from hyperrl.agents.collector import YOUNG_OBJECTS, YOUNG_PER_EPISODE, patient_collector
+from hyperrl.agents.collector import MANY_YOUNG, YOUNG_OBJECTS, YOUNG_PER_EPISODE, patient_collector
 from hyperrl.agents.rollout import play_groups
 from hyperrl.errors import RolloutError
 
@@ -110,3 +110,61 @@ def test_cycles_are_still_freed_while_episodes_are_played() -> None:
         kept: list[list[int]] = [[] for _ in range(YOUNG_OBJECTS + 1)]
         assert first() is None
     assert len(kept) > YOUNG_OBJECTS
+
+
+def _collections() -> list[int]:
+    return [generation["collections"] for generation in gc.get_stats()]
+
+
+def _lists(count: int) -> list[list[int]]:
+    return [[] for _ in range(count)]
+
+
+def test_many_records_are_old_at_the_end_without_a_look_at_them() -> None:
+    gc.collect()
+    before = _collections()
+    with patient_collector():
+        kept = _lists(MANY_YOUNG * 2)
+    more = _lists(100)
+    assert _collections() == before
+    assert gc.is_tracked(kept[0])
+    young = {id(found) for generation in (0, 1) for found in gc.get_objects(generation)}
+    assert id(more[0]) in young
+    assert not young & {id(one) for one in kept}
+
+
+def test_few_records_age_as_ever() -> None:
+    gc.collect()
+    with patient_collector():
+        kept = _lists(MANY_YOUNG // 2)
+    _lists(1000)
+    assert id(kept[-1]) in {id(found) for found in gc.get_objects(1)}
+
+
+def test_garbage_in_cycles_stays_bounded_over_rollouts() -> None:
+    class Node:
+        def __init__(self) -> None:
+            self.itself = self
+
+    seen = []
+    gc.collect()
+    for _ in range(20):
+        with patient_collector():
+            garbage = [Node() for _ in range(MANY_YOUNG)]
+            seen.append(weakref.ref(garbage[0]))
+            del garbage
+    alive = sum(ref() is not None for ref in seen)
+    assert alive * MANY_YOUNG <= YOUNG_OBJECTS
+
+
+def test_what_somebody_froze_stays_frozen() -> None:
+    gc.collect()
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with patient_collector():
+            kept = _lists(MANY_YOUNG * 2)
+        assert gc.get_freeze_count() > frozen * 0.9  # what is freed meanwhile leaves it
+        assert id(kept[-1]) not in {id(found) for found in gc.get_objects(2)}
+    finally:
+        gc.unfreeze()
