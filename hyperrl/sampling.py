@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _new = tuple.__new__  # makes a named tuple of all its values in half the time of its own constructor
+_from_bytes = int.from_bytes
+_DIGITS = [b"%d" % number for number in range(256)]
 
 Message = Mapping[str, Any]
 """A chat message in the chat-completions shape: ``role``, ``content``, ``tool_calls``, ..."""
@@ -71,7 +73,7 @@ def request_seed(run_seed: int, key: RequestKey) -> int:
     It never depends on rank, order of arrival or policy version, so the same episode draws the same
     numbers wherever and whenever it is played.
     """
-    return RequestSeeds(run_seed, key.episode, key.seat).seed(key.ordinal)
+    return RequestSeeds(run_seed, key.episode, key.seat, key.ordinal).draw()[0]
 
 
 class RequestSeeds:
@@ -81,29 +83,27 @@ class RequestSeeds:
         run_seed: seed of the run.
         episode: the episode that asks.
         seat: the seat that is asked.
+        ordinal: number of the request that is drawn first.
     """
 
     __slots__ = ("_group_id", "_hashed", "_next", "_sample_index", "_seat")
 
-    def __init__(self, run_seed: int, episode: EpisodeKey, seat: str) -> None:
+    def __init__(self, run_seed: int, episode: EpisodeKey, seat: str, ordinal: int = 0) -> None:
         self._group_id, self._sample_index = episode
         epoch, position = self._group_id
         name = f"{run_seed}|{epoch}|{position}|{self._sample_index}|{seat}|"
         self._hashed = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8)
         self._seat = seat
-        self._next = 0
-
-    def seed(self, ordinal: int) -> int:
-        """Return the 63-bit seed of the request with this ordinal."""
-        hashed = self._hashed.copy()
-        hashed.update(b"%d" % ordinal)
-        return int.from_bytes(hashed.digest(), "big") >> 1
+        self._next = ordinal
 
     def draw(self) -> tuple[int, RequestKey]:
         """Return the seed and the name of the next request."""
         ordinal = self._next
         self._next = ordinal + 1
-        return self.seed(ordinal), _new(RequestKey, (self._group_id, self._sample_index, self._seat, ordinal))
+        hashed = self._hashed.copy()
+        hashed.update(_DIGITS[ordinal] if ordinal < 256 else b"%d" % ordinal)
+        key = _new(RequestKey, (self._group_id, self._sample_index, self._seat, ordinal))
+        return _from_bytes(hashed.digest(), "big") >> 1, key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

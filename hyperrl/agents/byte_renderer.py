@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from hyperrl.agents.rendering import ParsedAction, Pattern
 from hyperrl.envs.messages import message_text
@@ -18,10 +19,12 @@ __all__ = ["ByteRenderer"]
 
 _new = tuple.__new__  # makes a named tuple of all its values in half the time of its own constructor
 START, END = 256, 257
-NEWLINE = 10
+NEWLINE, LESS_THAN = b"\n<"
 CONTROL = {START: b"<|im_start|>", END: b"<|im_end|>"}
 BYTES = [bytes([i]) for i in range(256)] + [CONTROL[START], CONTROL[END]]
-OPENING = [START, *b"assistant\n"]
+NEXT = [END, NEWLINE, START]
+"""Closes a message and opens the next."""
+OPENING = list(b"assistant\n")
 
 
 class ByteRenderer:
@@ -33,21 +36,16 @@ class ByteRenderer:
 
     def first(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
         """Return the ids of a whole conversation and the opening of the answer."""
-        ids: list[int] = []
         if tools:
             listed = "\n".join(json.dumps(dict(tool), ensure_ascii=False) for tool in tools)
-            ids += _message_ids({"role": "system", "content": f"<tools>\n{listed}\n</tools>"})
-        for message in messages:
-            ids += _message_ids(message)
-        ids += OPENING
-        return ids
+            messages = [{"role": "system", "content": f"<tools>\n{listed}\n</tools>"}, *messages]
+        return _read_on([START], messages)
 
     def bridge(self, action_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
         """Return the ids that follow an action: its close if it lacks one, the messages, the opening."""
-        ids = [NEWLINE] if action_ids and action_ids[-1] == END else [END, NEWLINE]
-        for message in new_messages:
-            ids += _message_ids(message)
-        return ids + OPENING
+        if action_ids and action_ids[-1] == END:
+            return _read_on([NEWLINE, START], new_messages)
+        return _read_on([END, NEWLINE, START], new_messages)
 
     def parse(self, action_ids: Sequence[int], *, id_prefix: str) -> ParsedAction:
         """Take an action apart; never raises."""
@@ -56,7 +54,7 @@ class ByteRenderer:
             data = bytes(said)
         except ValueError:  # a control token
             data = _with_control(said)
-        if b"<" not in data and data.isascii():  # neither reasoning nor calls
+        if LESS_THAN not in data and data.isascii():  # neither reasoning nor calls
             text = data.decode()
             return _new(ParsedAction, (text, "", (), text))
         parts = parse_action_bytes(data, id_prefix=id_prefix, errors="replace")
@@ -78,15 +76,23 @@ def _with_control(ids: Sequence[int]) -> bytes:
     return b"".join([BYTES[i] for i in ids])
 
 
-def _message_ids(message: Message) -> list[int]:
-    content = message.get("content")
-    text = content if type(content) is str else message_text(message)
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
-        body = f'{{"name": {json.dumps(function["name"])}, "arguments": {function["arguments"]}}}'
-        text += f"<tool_call>{body}</tool_call>"
-    written = f"{message['role']}\n{text}".encode("utf-8", "surrogatepass")
-    return [START, *written, END, NEWLINE]
+def _read_on(ids: list[int], messages: Sequence[Message]) -> list[int]:
+    """Return ``ids``, which open a message, with the messages and the opening of the answer behind them."""
+    for message in messages:
+        content = message.get("content")
+        text = content if type(content) is str else message_text(message)
+        if calls := message.get("tool_calls"):
+            text += "".join(map(_write_call, calls))
+        ids += f"{message['role']}\n{text}".encode("utf-8", "surrogatepass")
+        ids += NEXT
+    ids += OPENING
+    return ids
+
+
+def _write_call(call: Any) -> str:
+    function = call["function"]
+    body = f'{{"name": {json.dumps(function["name"])}, "arguments": {function["arguments"]}}}'
+    return f"<tool_call>{body}</tool_call>"
 
 
 def _text(data: bytes) -> str:

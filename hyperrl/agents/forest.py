@@ -12,17 +12,26 @@ list's memory.
 
 from __future__ import annotations
 
+import operator
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
-from hyperrl.agents.conversation import Canonical, Kept, canonical, keep, recall, same_message
+from hyperrl.agents.conversation import Canonical, Kept, canonical, keep, recall, same_message, sole_text
 from hyperrl.envs.messages import message_text
-from hyperrl.errors import InvariantError, SamplingError
-from hyperrl.sampling import Message, Reply, ToolCall, ToolSchema
+from hyperrl.errors import InvariantError, SamplingError, TemplateError
+from hyperrl.sampling import Message, ToolCall, ToolSchema
 from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
 
-__all__ = ["Conversation", "Forest", "RecordedTurn", "plain_values"]
+__all__ = ["Bridging", "Conversation", "Forest", "RecordedTurn", "bridge_ids", "plain_values", "whole_ids"]
+
+
+class Bridging(Protocol):
+    """The part of a renderer that goes on with a conversation."""
+
+    def bridge(self, action_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
+        """Return the ids of messages that follow an action."""
+        ...
 
 
 class Conversation:
@@ -33,15 +42,17 @@ class Conversation:
         said: what it said then; empty while it has not answered.
         kept: the messages, sampled replies included, each as :func:`keep` gave it.
         tools: a copy of the tools that it was rendered with.
+        end: index of the turn that it ends with; -1 while an answer is awaited.
     """
 
-    __slots__ = ("_canonical", "_recalled", "kept", "prompt", "said", "tools")
+    __slots__ = ("_canonical", "_recalled", "end", "kept", "prompt", "said", "tools")
 
     def __init__(self, ids: tuple[int, ...], kept: list[Kept], tools: Sequence[Any]) -> None:
         self.prompt = ids
         self.said: tuple[int, ...] = ()
         self.kept = kept
         self.tools = tools
+        self.end = -1
         self._recalled: list[Message] | None = None
         self._canonical: list[Canonical] | None = None
 
@@ -58,7 +69,7 @@ class Conversation:
         return known
 
     def branch(self, turn: RecordedTurn) -> Conversation:
-        """Return a conversation that goes on after ``turn``, which does not end this one.
+        """Return a conversation that ends with ``turn``, which does not end this one.
 
         Raises:
             InvariantError: tokens were added that belong to no message.
@@ -68,7 +79,10 @@ class Conversation:
                 f"the prompt after turn {turn.index} does not begin with that turn's tokens: expected"
                 f" {turn.ids_end} of them, found {len(self.ids)}"
             )
-        return Conversation(self.ids[: turn.ids_end], self.kept[: turn.messages_end], self.tools)
+        ids, kept = self.ids, self.kept[: turn.messages_end]
+        branched = Conversation(ids[: turn.action_start], kept, self.tools)
+        branched.said = ids[turn.action_start : turn.ids_end]
+        return branched
 
     def begins(self, messages: list[Message], end: int) -> bool:
         """Whether ``messages`` starts with the first ``end`` messages of this conversation."""
@@ -88,8 +102,7 @@ class RecordedTurn:
     Attributes:
         conversation: the path that it belongs to. In its ``ids`` the turn's context begins at
             ``ids_start``, its action at ``action_start``, and the turn ends at ``ids_end``; in its
-            ``messages`` what was new begins at ``messages_start``, and the reply is the last before
-            ``messages_end``.
+            ``messages`` the reply is the last before ``messages_end``.
         logprobs_start: where its action begins in the forest's ``logprobs`` and ``policy_versions``;
             -1 if it was not sampled here.
         bound: the limit that would cut its action.
@@ -108,7 +121,6 @@ class RecordedTurn:
         "index",
         "logprobs_start",
         "messages_end",
-        "messages_start",
         "observation",
         "parent",
         "parent_index",
@@ -131,7 +143,6 @@ class RecordedTurn:
     action_start: int
     ids_end: int
     messages_end: int
-    messages_start: int
     logprobs_start: int
     bound: TruncationReason
     reply_message: Message
@@ -154,33 +165,41 @@ class RecordedTurn:
     @property
     def new_messages(self) -> list[Message]:
         """What was read since the parent's reply."""
-        return self.conversation.messages[self.messages_start : self.messages_end - 1]
+        start = 0 if self.parent is None else self.parent.messages_end
+        return self.conversation.messages[start : self.messages_end - 1]
 
-    def follow(self, parent: RecordedTurn, context_ids: tuple[int, ...], new: Sequence[Message]) -> None:
-        """Go on after ``parent`` with the ``new`` messages, whose ids are ``context_ids``."""
-        self.parent, self.parent_index = parent, parent.index
+    def begin(self, ids: tuple[int, ...], messages: Sequence[Message], tools: Sequence[Any]) -> None:
+        """Read a whole conversation, whose ids are ``ids``."""
+        self.parent = self.parent_index = None
+        self.conversation = Conversation(ids, list(map(keep, messages)), tools)
+        self.observation = _read_text(messages)
+        self.ids_start, self.action_start = 0, len(ids)
+
+    def follow(self, parent: RecordedTurn, new: Sequence[Message], renderer: Bridging) -> None:
+        """Go on after ``parent`` with the ``new`` messages.
+
+        Raises:
+            TemplateError: they cannot follow what was sampled; then nothing has changed.
+            SamplingError: they cannot be shown to a policy.
+        """
         conversation = parent.conversation
-        end = len(conversation.prompt) + len(conversation.said)
-        if len(conversation.kept) != parent.messages_end or end != parent.ids_end:
+        if conversation.end != parent.index:
             conversation = conversation.branch(parent)
-        self.read(conversation, context_ids, new)
-
-    def read(self, conversation: Conversation, context_ids: tuple[int, ...], new: Sequence[Message]) -> None:
-        """Let ``conversation`` go on with the ``new`` messages, whose ids are ``context_ids``."""
-        self.conversation = conversation
-        kept = conversation.kept
-        self.messages_start = len(kept)
-        if len(new) == 1:
-            only = keep(new[0])
-            kept.append(only)
-            self.observation = only if type(only) is str else _read_text(new)
+        said = conversation.said
+        text = sole_text(new)
+        if text is None:
+            context_ids = bridge_ids(renderer, said, new)
+            conversation.kept += map(keep, new)
+            text = _read_text(new)
         else:
-            kept += map(keep, new)
-            self.observation = _read_text(new)
-        prompt = conversation.prompt = conversation.prompt + (conversation.said + context_ids)
-        conversation.said = ()
-        self.action_start = end = len(prompt)
-        self.ids_start = end - len(context_ids)
+            ids = renderer.bridge(said, new)
+            context_ids = tuple(ids) if type(ids) is list else whole_ids(ids)
+            conversation.kept.append(text)
+        prompt = conversation.prompt = conversation.prompt + (said + context_ids)
+        conversation.said, conversation.end = (), -1
+        self.conversation, self.observation = conversation, text
+        self.parent, self.parent_index = parent, parent.index
+        self.ids_start, self.action_start = parent.ids_end, len(prompt)
 
 
 class Forest:
@@ -192,14 +211,13 @@ class Forest:
         is_chain: all turns lie in one conversation, each continuing the one before.
     """
 
-    __slots__ = ("_branched", "_last", "is_chain", "logprobs", "policy_versions", "turns")
+    __slots__ = ("_paths", "is_chain", "logprobs", "policy_versions", "turns")
 
     def __init__(self) -> None:
         self.turns: list[RecordedTurn] = []
         self.logprobs = array("f")
         self.policy_versions = array("i")
-        self._last: dict[str, RecordedTurn] = {}
-        self._branched: frozenset[str] = frozenset()
+        self._paths: dict[str, Conversation | None] = {}  # by seat; None where a seat has several
         self.is_chain = True
 
     def draw(self, count: int, logprobs: Any, policy_versions: Any) -> int:
@@ -226,22 +244,27 @@ class Forest:
             raise
         return start
 
-    def add(self, turn: RecordedTurn, reply: Reply) -> None:
-        """Record an answered request: its conversation goes on with the reply."""
-        conversation, turns = turn.conversation, self.turns
-        message, turn.text, turn.tool_calls, _, action_ids, _, _ = reply
-        conversation.said = action_ids
-        conversation.kept.append(keep(message))
-        turn.ids_end, turn.messages_end = turn.action_start + len(action_ids), len(conversation.kept)
-        turn.reply_message = message
-        turn.index = len(turns)
-        if turns and turns[-1].conversation is not conversation:
-            self.is_chain = False
-            last = self._last.get(turn.seat)
-            if last is not None and last.conversation is not conversation:
-                self._branched |= {turn.seat}
+    def add(self, turn: RecordedTurn, reply_message: Message, kept: Kept, action_ids: tuple[int, ...]) -> int:
+        """Record an answered request, and return its index: its conversation goes on with the reply.
+
+        Args:
+            turn: the request, and what else is known of the answer.
+            reply_message: the message that the program is given.
+            kept: what :func:`keep` keeps of it.
+            action_ids: what was sampled.
+        """
+        conversation, parent, turns = turn.conversation, turn.parent, self.turns
+        if parent is None or parent.conversation is not conversation:
+            self.is_chain = not turns
+            self._paths[turn.seat] = None if turn.seat in self._paths else conversation
+        turn.index = conversation.end = index = len(turns)
         turns.append(turn)
-        self._last[turn.seat] = turn
+        turn.reply_message = reply_message
+        conversation.said = action_ids
+        conversation.kept.append(kept)
+        turn.messages_end = len(conversation.kept)
+        turn.ids_end = turn.action_start + len(action_ids)
+        return index
 
     def last_train_turn(self) -> int | None:
         """Return the index of the ``train`` turn that was answered last, of any seat."""
@@ -255,13 +278,13 @@ class Forest:
         Between conversations that read the same, the one whose reply object the request holds is
         taken, else the latest. Where a seat has a single conversation, this costs one comparison.
         """
-        last = self._last.get(seat)
-        if last is None:
+        if seat not in self._paths:
             return None
-        end = last.messages_end
-        if seat not in self._branched and len(messages) > end:
-            conversation = last.conversation
-            if conversation.begins(messages, end) and _same_tools(conversation.tools, tools):
+        path = self._paths[seat]
+        if path is not None and path.end >= 0:
+            last = self.turns[path.end]
+            end = last.messages_end
+            if len(messages) > end and path.begins(messages, end) and _same_tools(path.tools, tools):
                 return last
         return self._search(seat, messages, tools)
 
@@ -272,7 +295,7 @@ class Forest:
         tools; ``resampled``: it asks a recorded root's prompt again; ``rewritten_history``: it begins
         like a recorded conversation, then differs; ``new_conversation``: it begins differently.
         """
-        if seat not in self._last:
+        if seat not in self._paths:
             return "first"
         if self._search(seat, messages, None) is not None:
             return "tools_changed"
@@ -305,6 +328,26 @@ class Forest:
                     continue
             best = turn
         return best
+
+
+def bridge_ids(renderer: Bridging, action_ids: tuple[int, ...], new: Sequence[Any]) -> tuple[int, ...]:
+    """Return the ids of messages that follow an action.
+
+    Raises:
+        TemplateError: they cannot follow it.
+        SamplingError: they cannot be shown to a policy.
+    """
+    for message in new:
+        if isinstance(message, Mapping) and message.get("role") == "assistant":
+            raise TemplateError("a reply that was not sampled here cannot follow a sampled one")
+    ids = renderer.bridge(action_ids, new)
+    return tuple(ids) if type(ids) is list else whole_ids(ids)
+
+
+def whole_ids(ids: Any) -> tuple[int, ...]:
+    """Return ids as Python integers; a sampler may give an array, a tensor, or a list of NumPy's."""
+    known = ids if type(ids) is list else plain_values(ids)
+    return tuple(known) if not known or type(known[0]) is int else tuple(map(operator.index, known))
 
 
 def plain_values(values: Any) -> list[Any]:

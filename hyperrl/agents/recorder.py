@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import operator
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from hyperrl.agents.conversation import assistant_message, snapshot
+from hyperrl.agents.conversation import assistant_message, keep, snapshot
 from hyperrl.agents.faults import EpisodeError, Faults
-from hyperrl.agents.forest import Conversation, Forest, RecordedTurn, plain_values
+from hyperrl.agents.forest import Forest, RecordedTurn, bridge_ids, whole_ids
 from hyperrl.agents.limits import Budget, LimitReached, RolloutLimits
 from hyperrl.errors import (
     ConfigError,
@@ -36,6 +35,7 @@ from hyperrl.sampling import (
     EpisodeKey,
     Message,
     Reply,
+    RequestKey,
     RequestSeeds,
     Sampler,
     SamplingParams,
@@ -78,6 +78,16 @@ class PolicySeat:
         return dataclasses.replace(self, params=dataclasses.replace(self.params, max_tokens=limit))
 
 
+class _Tokenless:
+    """Stands where another seat has a renderer: nobody here sees the tokens that an endpoint reads."""
+
+    def first(self, _messages: Sequence[Message], _tools: Sequence[ToolSchema]) -> list[int]:
+        return []
+
+    def bridge(self, _action_ids: Sequence[int], _new_messages: Sequence[Message]) -> list[int]:
+        return []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSeat:
     """A seat answered by a policy without tokens: for evaluation and play, never for learning.
@@ -90,6 +100,7 @@ class RemoteSeat:
 
     policy: ChatPolicy | Callable[[EpisodeKey], ChatPolicy]
     frozen: bool = False
+    renderer: ClassVar[_Tokenless] = _Tokenless()
 
     def open(self, key: EpisodeKey) -> ChatPolicy:
         """Return what answers an episode."""
@@ -194,7 +205,8 @@ class Recorder:
             if self._closed:
                 raise RolloutError(_TOO_LATE)
             budget, seat = self.budget, self._seats[seat_name]
-            use = (seat.frozen and "side") or use
+            if seat.frozen:
+                use = "side"
             if budget.limited:
                 budget.admit_turn(use)
             turn = RecordedTurn()
@@ -209,13 +221,11 @@ class Recorder:
             params = seat.params if max_tokens is None else seat.with_max_tokens(max_tokens).params
             if budget.limited:
                 params = budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, params)
-            turn.bound, turn.temperature = budget.bound, params.temperature
+            turn.bound = budget.bound
             seeds = self._seeds.get(seat_name) or self._new_seeds(seat_name)
             seed, key = seeds.draw()
             completion = await seat.sampler.generate(prompt, params, seed=seed, request_id=key)
-            if len(completion.action_ids) < params.max_tokens:
-                turn.bound = _CONTEXT  # if it was cut, then by the sampler's own limit
-            return self._record(turn, completion, seat.renderer, f"call_{seat_name}_{key.ordinal}")
+            return self._record(turn, completion, seat.renderer, params, key)
         except LimitReached:
             await _let_others_run()
             raise
@@ -254,7 +264,7 @@ class Recorder:
     ) -> None:
         """Let ``turn`` end with what ``parent`` read and said, and the ``new`` messages."""
         try:
-            context_ids = _bridge(seat, parent, new)
+            turn.follow(parent, new, seat.renderer)
         except TemplateError as error:
             if self._single_root:
                 text = f"the new messages cannot follow the recorded conversation: {error}"
@@ -262,8 +272,6 @@ class Recorder:
             known = parent.conversation.messages[: parent.messages_end]
             tools = parent.conversation.tools if tools is None else tools
             self._open_root(turn, seat, whole or [*known, *new], tools, "bridge_refused")
-            return
-        turn.follow(parent, context_ids, new)
 
     def _open_root(
         self,
@@ -274,24 +282,6 @@ class Recorder:
         reason: str,
     ) -> None:
         """Let ``turn`` be a root, and count why its prompt had to be rendered."""
-        context_ids = self._start_root(seat, asked, tools, reason)
-        turn.parent = turn.parent_index = None
-        turn.read(Conversation((), [], snapshot(tools) if tools else ()), _whole(context_ids), asked)
-
-    def _followed(self, reply: Reply, seat_name: str) -> RecordedTurn:
-        """Return the turn of a reply that is followed up."""
-        turns, index = self.forest.turns, reply.turn
-        if index is not None and index < len(turns) and turns[index].seat == seat_name:
-            return turns[index]
-        raise RolloutError(
-            f"only a reply of the same seat can be followed up; seat {seat_name!r} has not given turn"
-            f" {index} of {len(turns)}: ask with the whole conversation, policy.respond(messages)"
-        )
-
-    def _start_root(
-        self, seat: Seat, asked: list[Message], tools: Sequence[ToolSchema], reason: str
-    ) -> Sequence[int]:
-        """Return the ids of a whole prompt, and count why it had to be rendered."""
         if self._single_root and reason != "first":
             raise EpisodeError(
                 "new_root",
@@ -299,10 +289,28 @@ class Recorder:
                 f" {len(asked)} messages after {len(self.forest.turns)} turns",
             )
         self.roots[reason] = self.roots.get(reason, 0) + 1
-        return seat.renderer.first(asked, tools) if isinstance(seat, PolicySeat) else ()
+        ids = whole_ids(seat.renderer.first(asked, tools))
+        turn.begin(ids, asked, snapshot(tools) if tools else ())
+
+    def _followed(self, reply: Reply, seat_name: str) -> RecordedTurn:
+        """Return the turn of a reply that is followed up."""
+        turns, index = self.forest.turns, reply.turn
+        if index is not None and index < len(turns):
+            turn = turns[index]
+            if turn.seat == seat_name:
+                return turn
+        raise RolloutError(
+            f"only a reply of the same seat can be followed up; seat {seat_name!r} has not given turn"
+            f" {index} of {len(turns)}: ask with the whole conversation, policy.respond(messages)"
+        )
 
     def _record(
-        self, turn: RecordedTurn, completion: Completion, renderer: Renderer, id_prefix: str
+        self,
+        turn: RecordedTurn,
+        completion: Completion,
+        renderer: Renderer,
+        params: SamplingParams,
+        key: RequestKey,
     ) -> Reply:
         if self._closed:
             raise RolloutError(_TOO_LATE)
@@ -310,20 +318,27 @@ class Recorder:
         stop_reason = completion.stop_reason
         if type(stop_reason) is not StopReason:
             stop_reason = StopReason(stop_reason)
-        turn.stop_reason = stop_reason
-        action_ids = _whole(completion.action_ids)
+        ids = completion.action_ids
+        action_ids = tuple(ids) if type(ids) is list and ids and type(ids[0]) is int else whole_ids(ids)
         count = len(action_ids)
-        parsed = renderer.parse(action_ids, id_prefix=id_prefix)
+        parsed = renderer.parse(action_ids, id_prefix=f"call_{turn.seat}_{key.ordinal}")
         content, reasoning, calls, text = parsed
-        message = {"role": "assistant", "content": content}
+        message: Message
         if reasoning or calls:
             message = assistant_message(parsed)
+            kept = keep(message)
+        else:
+            message = {"role": "assistant", "content": content}
+            kept = (content,)
         turn.logprobs_start = forest.draw(count, completion.logprobs, completion.policy_versions)
-        reply = _new(Reply, (message, text, calls, stop_reason, action_ids, len(forest.turns), None))
+        turn.text, turn.tool_calls, turn.stop_reason = text, calls, stop_reason
+        turn.temperature = params.temperature
+        if count < params.max_tokens:
+            turn.bound = _CONTEXT  # if it was cut, then by the sampler's own limit
         if self.budget.limited:
             self.budget.spend(count)
-        forest.add(turn, reply)
-        return reply
+        index = forest.add(turn, message, kept, action_ids)
+        return _new(Reply, (message, text, calls, stop_reason, action_ids, index, None))
 
     async def _ask_remote(
         self,
@@ -340,12 +355,11 @@ class Recorder:
         reply = await self._remote[turn.seat].respond(messages, tools)
         if self._closed:
             raise RolloutError(_TOO_LATE)
-        stop_reason = turn.stop_reason = StopReason(reply.stop_reason)
-        reply = reply._replace(turn=len(self.forest.turns), action_ids=(), stop_reason=stop_reason)
+        turn.stop_reason = StopReason(reply.stop_reason)
+        turn.text, turn.tool_calls, turn.usage = reply.text, reply.tool_calls, reply.usage
         turn.logprobs_start, turn.temperature, turn.bound = -1, 1.0, TruncationReason.MAX_TOKENS
-        turn.usage = reply.usage
-        self.forest.add(turn, reply)
-        return reply
+        index = self.forest.add(turn, reply.message, keep(reply.message), ())
+        return reply._replace(turn=index, action_ids=(), stop_reason=turn.stop_reason)
 
     def count_prompt(self, seat_name: str, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> int:
         """Return how many tokens the prompt of a request would have; nothing is recorded.
@@ -354,12 +368,11 @@ class Recorder:
             SamplingError, TemplateError, ToolDefinitionError: it cannot be rendered.
         """
         seat, asked = self._seats[seat_name], list(messages)
-        if isinstance(seat, RemoteSeat):
-            return 0
         parent = self.forest.find_parent(seat_name, asked, tools)
         if parent is not None:
             try:
-                return parent.ids_end + len(_bridge(seat, parent, asked[parent.messages_end :]))
+                new = asked[parent.messages_end :]
+                return parent.ids_end + len(bridge_ids(seat.renderer, parent.action_ids, new))
             except TemplateError:
                 pass  # then a root is counted
         return len(seat.renderer.first(asked, tools))
@@ -369,7 +382,7 @@ class Recorder:
         if not messages:
             return ()
         try:
-            return _bridge(self._seats[turn.seat], turn, messages)
+            return bridge_ids(self._seats[turn.seat].renderer, turn.action_ids, messages)
         except TemplateError:
             return ()
 
@@ -407,19 +420,3 @@ class RecordedPolicy:
 async def _let_others_run() -> None:
     """Yield before a refusal, so that a program which asks again forever is still cut by the clock."""
     await asyncio.sleep(0)
-
-
-def _bridge(seat: Seat, parent: RecordedTurn, new: Sequence[Any]) -> tuple[int, ...]:
-    for message in new:
-        if (type(message) is dict or isinstance(message, Mapping)) and message.get("role") == "assistant":
-            raise TemplateError("a reply that was not sampled here cannot follow a sampled one")
-    if isinstance(seat, RemoteSeat):
-        return ()
-    ids = seat.renderer.bridge(parent.action_ids, new)
-    return tuple(ids) if type(ids) is list else _whole(ids)
-
-
-def _whole(ids: Any) -> tuple[int, ...]:
-    """Return ids as Python integers; a sampler may give an array, a tensor, or a list of NumPy's."""
-    known = ids if type(ids) is list else plain_values(ids)
-    return tuple(known) if not known or type(known[0]) is int else tuple(map(operator.index, known))
