@@ -12,12 +12,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from hyperrl.envs.grading.exact import Exact
 from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer
 from hyperrl.envs.grading.numbers import Quantity
 from hyperrl.envs.grading.plain_latex import plain_latex
 from hyperrl.envs.grading.plain_text import plain_text
-from hyperrl.envs.grading.polynomials import same_polynomial
-from hyperrl.envs.grading.reading import MAX_ANSWER_CHARS, Answer, Collection, Named, describe, read_answer
+from hyperrl.envs.grading.polynomials import constant_value, same_polynomial
+from hyperrl.envs.grading.reading import (
+    MAX_ANSWER_CHARS,
+    Answer,
+    Collection,
+    Named,
+    Rounded,
+    describe,
+    read_answer,
+)
 from hyperrl.envs.grading.units import is_currency
 from hyperrl.envs.rewards import Score
 
@@ -78,6 +87,7 @@ _OPERATION = re.compile(
     r"|\\(?:[dt]?binom|sqrt|choose)|(?<=[\d)}])\s*\("
 )
 _FRACTION = re.compile(r"\d[\d,]*(?:\s+\d+)?\s*/\s*\d+")
+_CHOICE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])(?![A-Z]$)(?!.*(?:\([A-Z]\)|\b[A-Z][.):])).+")
 _DEGREE_OR_SPACE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\[,;:! ]")
 
 
@@ -140,13 +150,37 @@ def _equal(answer: Answer, gold: Answer, policy: AnswerPolicy) -> bool:
         return answer.name == gold.name and _equal(answer.answer, gold.answer, policy)
     answer = answer.answer if isinstance(answer, Named) else answer
     gold = gold.answer if isinstance(gold, Named) else gold
+    if isinstance(answer, Rounded):
+        return _equal(answer.exact, gold, policy) or _equal(answer.decimal, gold, policy)
+    if isinstance(gold, Rounded):
+        return _equal(answer, gold.exact, policy) or _equal(answer, gold.decimal, policy)
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
+        if {answer.unit, gold.unit} == {"$", "¢"}:
+            answer, gold = _in_dollars(answer), _in_dollars(gold)
         return _same_unit(answer.unit, gold.unit) and _equal_quantities(answer, gold, policy)
     if isinstance(answer, Collection) and isinstance(gold, Collection):
         return _equal_collections(answer, gold, policy)
     if isinstance(answer, str) and isinstance(gold, str):
-        return answer == gold or same_polynomial(answer, gold)
-    return False
+        return answer == gold or _chosen(answer) == gold or same_polynomial(answer, gold)
+    return policy.computed and (_equal_to_text(answer, gold) or _equal_to_text(gold, answer))
+
+
+def _equal_to_text(quantity: Answer, text: Answer) -> bool:
+    if not isinstance(quantity, Quantity) or not isinstance(text, str) or quantity.unit or quantity.percent:
+        return False
+    value = constant_value(text)
+    return value is not None and value.terms == quantity.value.terms
+
+
+def _chosen(answer: str) -> str | None:
+    """Return the letter of ``(A) 5`` and ``A. Paris``; ``None`` where none or several are chosen."""
+    choice = _CHOICE.fullmatch(answer)
+    return (choice[1] or choice[2]) if choice is not None else None
+
+
+def _in_dollars(money: Quantity) -> Quantity:
+    cent = Exact.of(Fraction(1, 100))
+    return Quantity(value=money.value * cent, unit="$") if money.unit == "¢" else money
 
 
 def _same_unit(answer: str, gold: str) -> bool:
@@ -176,10 +210,14 @@ def _close(answer: Quantity, gold: Quantity, factor: Fraction | int, policy: Ans
 
 
 def _equal_collections(answer: Collection, gold: Collection, policy: AnswerPolicy) -> bool:
+    if answer.is_inequality is not gold.is_inequality:  # x > 2 and (2, \infty)
+        answer = (answer.as_interval() or answer) if answer.is_inequality else answer
+        gold = (gold.as_interval() or gold) if gold.is_inequality else gold
     brackets = {answer.brackets, gold.brackets}
     if len(answer.items) != len(gold.items) or not (len(brackets) == 1 or brackets == {"", "{}"}):
         return False
-    if policy.ordered_lists and not brackets & {"{}", "\\cup"}:
+    ordered = policy.ordered_lists or answer.is_inequality
+    if ordered and not brackets & {"{}", "\\cup"}:
         return all(_equal(a, b, policy) for a, b in zip(answer.items, gold.items, strict=True))
     unmatched = list(gold.items)
     for item in answer.items:

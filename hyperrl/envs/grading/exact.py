@@ -21,6 +21,7 @@ MAX_TERMS = 16
 
 _MAX_FACTORIAL = 2_100
 _MAX_RADICAND = 10**12
+_PI_DIGITS = Fraction("3.1415926535897932384626433832795028841971")
 
 _Key = tuple[int, int]
 
@@ -63,6 +64,14 @@ class Exact:
 
     def __str__(self) -> str:
         return " + ".join(_term(*key, value) for key, value in self.terms.items()) or "0"
+
+    def is_near(self, number: Fraction, within: Fraction) -> bool:
+        """Whether it differs from ``number`` by at most ``within``, judged by its first forty digits."""
+        value = sum(
+            (factor * _root_digits(root) * _PI_DIGITS**power for (root, power), factor in self.terms.items()),
+            Fraction(0),
+        )
+        return abs(value - number) <= within
 
     def __neg__(self) -> Exact:
         return Exact({key: -value for key, value in self.terms.items()})
@@ -173,6 +182,10 @@ def _term(root: int, power: int, value: Fraction) -> str:
     number = str(value) if bits <= 300 else f"(a number of {bits:,} bits)"
     surd = f"*sqrt({root})" if root != 1 else ""
     return number + surd + (f"*pi^{power}" if power else "")
+
+
+def _root_digits(root: int) -> Fraction:
+    return Fraction(math.isqrt(root * 10**80), 10**40)
 
 
 def _checked(terms: dict[_Key, Fraction]) -> Exact:

@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from hyperrl.envs.grading.answers import DEFAULT_POLICY, AnswerPolicy, Verdict, grade_answer
 from hyperrl.envs.grading.extraction import AnswerStyle
 from hyperrl.envs.grading.math_limits import why_too_large
+from hyperrl.envs.grading.polynomials import is_polynomial
 from hyperrl.envs.grading.reading import Answer, Collection, Named, read_answer
 from hyperrl.envs.rewards import Unscored
 from hyperrl.envs.tool_process import WorkerPool, shared_pool
@@ -138,7 +139,10 @@ def _needs_algebra(answer: str, gold: str) -> bool:
         return False
     if _LETTER.fullmatch(answer) and _LETTER.fullmatch(gold):  # math-verify takes a for A
         return False
-    return not (_is_exact(read_answer(answer)) and _is_exact(read_answer(gold)))
+    both = read_answer(answer), read_answer(gold)
+    if all(isinstance(one, str) and is_polynomial(one) for one in both):
+        return False  # told apart exactly, where math-verify rounds
+    return not all(map(_is_exact, both))
 
 
 def _is_words(text: str) -> bool:

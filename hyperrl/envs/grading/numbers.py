@@ -28,6 +28,10 @@ _GROUPED = (
 )
 _MIXED = re.compile(r"([+-]?)(\d{1,30})(?:\s+(?:and\s+)?|-)(\d{1,30})\s*/\s*(\d{1,30})")
 _RATIO = re.compile(r"([+-]?)(\d{1,30}) ?/ ?(\d{1,30})")
+_GROUPED_ARITHMETIC = re.compile(
+    r"(?!\d+\s?/)(?:[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?\s*(?:[-+*/]|\\times|\\cdot|\\div|$)\s*){2,9}"
+)
+_PERCENT_BEFORE = re.compile(r"^([+-]?)\\?%\s?(?=[\d.])")
 _PERCENT = re.compile(
     rf"(?:\s*\\?%|\s*(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*)?(?:percent|per cent)\.?\s*\}}?)$", re.IGNORECASE
 )
@@ -80,6 +84,7 @@ def read_number(text: str) -> Fraction | None:
 def read_quantity(text: str) -> Quantity | None:
     """Return the number that ``text`` is, with its percent sign or unit; ``None`` if it is not one."""
     bare = _PERCENT.sub("", text, count=1)
+    bare = _PERCENT_BEFORE.sub(r"\1", text, count=1) if bare == text else bare
     percent, unit = bare != text, ""
     currency, bare, scale = _split_currency(bare)
     bare = _SLASH_UNIT.sub(" per ", bare) if currency else bare
@@ -112,6 +117,8 @@ def _split_currency(text: str) -> tuple[str, str, int]:
 
 def _read_value(text: str) -> Exact | None:
     number = read_number(text)
+    if number is None and "," in text and _GROUPED_ARITHMETIC.fullmatch(text):
+        text = text.replace(",", "")  # 1,000 + 234
     try:
         return Exact.of(number) if number is not None else parse_expression(text)
     except NotExactError:

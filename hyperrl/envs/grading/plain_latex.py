@@ -57,8 +57,17 @@ _SYMBOLS = {
     "textdegree": "°",
     "percent": "%",
     "thinspace": " ",
+    "nobreakspace": " ",
     "minus": "-",
+    "not=": "\\ne ",
+    "colon": ":",
+    "lt": "<",
+    "gt": ">",
 }
+_GROUPED_IN_BRACES = re.compile(
+    r"(?<!\\)\{\s*(\d{1,3}(?:(?:,|\\[,;:! ]|\s)\d{3})+)(\.\d*)?\s*\}"  # \frac{1,000}{3}
+)
+_AND_IN_UNIT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]{{0,40}}?[^{{}}\s])\s+(and|or)\s*\}}")
 _SYMBOL = re.compile(rf"\\({'|'.join(_SYMBOLS)})(?![A-Za-z])(?:\{{\}})?")
 _SPACE = re.compile(r"\\(?:hspace\*?|kern)\s*\{[^{}]*\}")
 _NUMBER_IN_FONT = re.compile(rf"\\(?:{TEXT_COMMANDS}|num)\s*\{{\s*([-+−]?\d[\d.,]*)\s*\}}")
@@ -88,12 +97,17 @@ def plain_latex(text: str) -> str:
     text = _COMMA_APART.sub(",", _LOOKS.sub("", text))
     text = _NOTHING.sub(" ", _SPACE.sub(" ", _SIGN_ALONE.sub(r"\1", text)))
     text = _SYMBOL.sub(lambda found: _SYMBOLS[found[1]], text)
+    text = _GROUPED_IN_BRACES.sub(_ungrouped, _AND_IN_UNIT.sub(r"\\text{\1} \2 ", text))
     text = _NUMBER_IN_FONT.sub(r"\1", _EXPONENT_IN_FONT.sub(r"\1", text))
     text = _ORDINAL.sub(lambda found: found[1] or found[2], _SIGN_WORD.sub(r"\1 ", text))
     text = _UNIT_RATIO.sub(r"\\text{\1/\2}", _UNIT_FRACTION.sub(r"\\text{\1/\2}", text))
     if "\\over" in text or "\\choose" in text:
         text = _INFIX.sub(_prefix, f"{{{text}}}")
     return _REPEATING.sub(_fraction, _DOTTED.sub(r"\\overline{\1\2\3}", text))
+
+
+def _ungrouped(number: re.Match[str]) -> str:
+    return "{" + re.sub(r"\D", "", number[1]) + (number[2] or "") + "}"
 
 
 def _prefix(infix: re.Match[str]) -> str:

@@ -11,13 +11,13 @@ import unicodedata
 
 __all__ = ["plain_text"]
 
+_GREEK = ["alpha", "beta", "gamma", "delta", "theta", "lambda", "sigma", "phi", "omega"]
 _SPECIAL = {
     **dict.fromkeys("−‐‑‒–—﹣－⁻", "-"),
     **dict.fromkeys("×∙·⋅✕✖", "*"),
     **dict.fromkeys("÷⁄∕", "/"),
     **dict.fromkeys("\u00a0\u1680\u202f\u205f\u3000\t\n\r\v\f", " "),
     **dict.fromkeys((chr(code) for code in range(0x2000, 0x200B)), " "),
-    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u200e\u200f", ""),
     **dict.fromkeys("’‘ʼ′＇", "'"),
     **dict.fromkeys("٫", "."),
     **dict.fromkeys("٬，、", ","),
@@ -50,6 +50,17 @@ _SPECIAL = {
     "⌋": "\\rfloor ",
     "⌈": "\\lceil ",
     "⌉": "\\rceil ",
+    "∓": "\\mp ",
+    "≡": "\\equiv ",
+    "∶": ":",
+    "⟨": "\\langle ",
+    "⟩": "\\rangle ",
+    "∛": "\\sqrt[3]",
+    "ℝ": "\\mathbb{R}",
+    "ℤ": "\\mathbb{Z}",
+    "ℕ": "\\mathbb{N}",
+    "ℚ": "\\mathbb{Q}",
+    **{letter: f"\\{name} " for letter, name in zip("αβγδθλσφω", _GREEK, strict=True)},
     **dict.fromkeys("✓✔✅\ufe0f", ""),
 }
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))
@@ -57,7 +68,8 @@ _RAISED = _SUPERSCRIPTS | {"⁻": "-", "⁺": "+"}
 _SMALL_FRACTION = re.compile(r"[⁰¹²³⁴-⁹]{1,20}[⁄/][₀-₉]{1,20}")
 _BARRED = re.compile("(?:\\d[\u0304\u0305])+")
 _BARS = re.compile("[\u0304\u0305]")
-_ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?)")
+_ROOT = re.compile(r"([√∛])\s*(\d+(?:\.\d+)?)")
+_SUBSCRIPT_RUN = re.compile("[₀-₉]+")
 _SUPERSCRIPT_RUN = re.compile(f"[⁻⁺]?[{''.join(_SUPERSCRIPTS)}]+")
 
 
@@ -67,7 +79,8 @@ def plain_text(text: str) -> str:
         return text.translate(_ASCII_SPACES)
     text = _SMALL_FRACTION.sub(lambda small: unicodedata.normalize("NFKC", small[0]), text)
     text = _BARRED.sub(lambda run: "\\overline{" + _BARS.sub("", run[0]) + "}", text)
-    text = _ROOT.sub(r"\\sqrt{\1}", text)
+    text = _ROOT.sub(r"\1{\2}", text)
+    text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + unicodedata.normalize("NFKC", run[0]) + "}", text)
     raised = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + "".join(_RAISED[c] for c in run[0]) + "}", text)
     return "".join(map(_plain, raised))
 
@@ -86,13 +99,15 @@ def _plain(char: str) -> str:
         return str(digit)
     if "！" <= char <= "～":  # the full-width forms of ASCII
         return chr(ord(char) - 0xFEE0)
-    if unicodedata.category(char) == "No":
-        return _vulgar_fraction(char)
-    return char
+    category = unicodedata.category(char)
+    if category == "Cf":  # marks of direction, joiners and other characters that nobody sees
+        return ""
+    return _number_sign(char) if category == "No" else char
 
 
-def _vulgar_fraction(char: str) -> str:
+def _number_sign(char: str) -> str:
+    """Return ``½`` as `` 1/2``, ``④`` as ``4``."""
     parts = unicodedata.normalize("NFKC", char).split("⁄")
     if len(parts) == 2 and all(part.isdecimal() for part in parts):
         return f" {parts[0]}/{parts[1]}"
-    return char
+    return parts[0] if parts[0].isdecimal() else char

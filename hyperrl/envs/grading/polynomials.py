@@ -1,7 +1,8 @@
 r"""Compares short expressions with letters exactly: ``(x+1)^2`` and ``x^2 + 2x + 1``.
 
-A letter stands for itself, ``i`` and ``e`` too. Sums, products, powers with a whole exponent and division
-by one term are known; functions and everything else are left to :mod:`~hyperrl.envs.grading.math`.
+A letter stands for itself, ``e`` too; only of ``i`` the square is -1. Sums, products, powers with a whole
+exponent and division by one term are known; functions and everything else are left to
+:mod:`~hyperrl.envs.grading.math`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from fractions import Fraction
 from hyperrl.envs.grading.exact import Exact, NotExactError
 from hyperrl.envs.grading.expressions import parse_expression
 
-__all__ = ["MAX_DEGREE", "MAX_MONOMIALS", "Polynomial", "same_polynomial"]
+__all__ = ["MAX_DEGREE", "MAX_MONOMIALS", "Polynomial", "constant_value", "is_polynomial", "same_polynomial"]
 
 MAX_MONOMIALS = 64
 """Most terms of a polynomial; a longer one is refused before it is computed."""
@@ -22,7 +23,8 @@ MAX_DEGREE = 32
 """Largest exponent of a letter or of a bracket."""
 
 _MAX_TEXT_CHARS = 200
-_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_WORD = re.compile(r"(?<![\\A-Za-z])(?:[A-Za-z]{3,}|l[ng](?![A-Za-z]))")
+_DERIVATIVE = re.compile(r"frac\s*\{\s*d[^{}]{0,20}\}\s*\{\s*d\s*[A-Za-z]")
 _ARITHMETIC = re.compile(r"(?<![\\A-Za-z])[A-Za-z].*[-+*/^\d(\\]|[-+*/^\d(\\].*[A-Za-z]")
 
 _Monomial = tuple[tuple[str, int], ...]
@@ -121,6 +123,16 @@ class Polynomial:
         """Return the binomial coefficient of two constants."""
         return _constant(self._required().choose(count._required()))
 
+    def without_powers_of_i(self) -> Polynomial:
+        """Return it with ``i^2`` as -1."""
+        total: dict[_Monomial, Exact] = {}
+        for monomial, value in self.terms.items():
+            powers = dict(monomial)
+            turns = powers.pop("i", 0) % 4
+            key = tuple(sorted([*powers.items(), *([("i", 1)] if turns % 2 else [])]))
+            total[key] = total.get(key, Exact.of(0)) + (value if turns < 2 else -value)
+        return _checked(total)
+
     def _required(self) -> Exact:
         constant = self.constant
         if constant is None:
@@ -130,16 +142,33 @@ class Polynomial:
 
 def same_polynomial(left: str, right: str) -> bool:
     """Whether two texts are the same polynomial; ``False`` for words and for whatever is none."""
-    if not (_is_arithmetic(left) and _is_arithmetic(right)):
-        return False
+    one = _read(left)
+    other = _read(right) if one is not None else None
+    return one is not None and other is not None and one.terms == other.terms
+
+
+def constant_value(text: str) -> Exact | None:
+    """Return the value of a polynomial of which no letter is left, as of ``(1+i)(1-i)``."""
+    polynomial = _read(text)
+    return polynomial.constant if polynomial is not None else None
+
+
+def is_polynomial(text: str) -> bool:
+    """Whether ``text`` is a polynomial here, so that :func:`same_polynomial` knows what it equals."""
+    return _read(text) is not None
+
+
+def _read(text: str) -> Polynomial | None:
     try:
-        return parse_expression(left, Polynomial).terms == parse_expression(right, Polynomial).terms
+        return parse_expression(text, Polynomial).without_powers_of_i() if _is_arithmetic(text) else None
     except NotExactError:
-        return False
+        return None
 
 
 def _is_arithmetic(text: str) -> bool:
-    return len(text) <= _MAX_TEXT_CHARS and _WORD.search(text) is None and bool(_ARITHMETIC.search(text))
+    if len(text) > _MAX_TEXT_CHARS or _WORD.search(text) or _DERIVATIVE.search(text):
+        return False
+    return _ARITHMETIC.search(text) is not None
 
 
 def _constant(value: Exact) -> Polynomial:

@@ -13,7 +13,16 @@ from hyperrl.envs.grading.numbers import Quantity, read_number, read_quantity
 from hyperrl.envs.grading.plain_latex import TEXT_COMMANDS, plain_latex
 from hyperrl.envs.grading.plain_text import plain_text
 
-__all__ = ["MAX_ANSWER_CHARS", "Answer", "Collection", "Named", "describe", "is_number", "read_answer"]
+__all__ = [
+    "MAX_ANSWER_CHARS",
+    "Answer",
+    "Collection",
+    "Named",
+    "Rounded",
+    "describe",
+    "is_number",
+    "read_answer",
+]
 
 MAX_ANSWER_CHARS = 2_000
 """A longer answer equals only its own spelling."""
@@ -30,10 +39,10 @@ _WRAPPERS = (
     re.compile(r"`+([^`]+)`+"),
     re.compile(r'"([^"]*)"'),
     re.compile(r"'([^']*)'"),
-    re.compile(r"(?:=|\\approx\b)\s*([^=]*)"),
+    re.compile(r"(?:=|\\(?:approx|sim|simeq|cong)\b)\s*([^=]*)"),
 )
 _FONT = re.compile(rf"(?:\\(?:{TEXT_COMMANDS})\s*)?(?=\{{)")
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s*(?=[-+]?\d)")
+_BOX = re.compile(r"\\(?:boxed|f(?:rame)?box)\s*(?=\{)|\\boxed\s*(?=[-+]?\d)")
 _SPACES = re.compile(r"(?:\\(?:[,;: ]|quad\b|qquad\b|displaystyle\b)|~|\s+)+")
 _DROPPED = re.compile(
     r"\\!|\\left\b(?!\\?\{)|\\right\b(?!\\?\})|\\(?:left|right)(?=\\?[{}])|\\?\bphantom\{\}"
@@ -43,7 +52,7 @@ _NAME = re.compile(
     rf"([A-Za-z]{{1,20}}(?: [A-Za-z]{{1,20}}){{0,3}}|\\(?:{TEXT_COMMANDS})\s*\{{[^{{}}]*\}}"
     r"|[A-Za-z](?:_(?:\w|\{\w{1,5}\}))?'?(?:\([^()=]{0,20}\))?|m?\s*\\angle\s*[A-Z]{1,3}"
     r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z]){1,4}\s*\)"
-    r"|\\(?:alpha|beta|gamma|theta|phi|lambda|mu))\s*(?:=|\\approx\b|\\in\b(?=\s*[\[(\\]))\s*(?=[^=\s])"
+    r"|\\(?:alpha|beta|gamma|theta|phi|lambda|mu))\s*(?:=|\\approx\b|\\equiv\b|\\in\b(?=\s*[\[(\\]))\s*(?=[^=\s])"
 )
 _VARIABLE = re.compile(r"[A-Za-z](?:_(?:\w|\{\w{1,5}\}))?")
 _LABEL = re.compile(
@@ -76,17 +85,46 @@ _AND = re.compile(
 _COMMON = re.compile(
     r"([+-]?)(?:(\\?\$)?([0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]{1,20})(\.[0-9]{1,20})?( ?\\?%)?)\.?"
 )
-_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])\s*")
+_PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])\s*")
+_CAPTION = re.compile(
+    r"(?!(?:not|no|never)\b)([A-Za-z]{3,20}(?: [A-Za-z]{2,20}){0,3})\s*:\s*(?=[-+\d.$\\€£¥])"
+)
+_APPROXIMATELY = re.compile(r"\s*\\approx(?![A-Za-z])\s*")
+_PLAIN_RELATION = re.compile(r"(?<=[^<>=])([<>])=(?!=)")
+_RELATION = re.compile(r"\s*(<|>|\\[gl]e(?![A-Za-z]))\s*")
+_RISING = re.compile(r"<|\\le")
+_LETTER = re.compile(r"[A-Za-z]\Z")
+_TURNED_RELATION = {">": "<", "\\ge": "\\le"}
 _INFINITY = re.compile(r"([+-]?)\s*(?:\\infty|oo|inf|infinity)", re.IGNORECASE)
 _PAIRS = {"(": ")]", "[": ")]"}
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Several answers; ``brackets`` is ``()``, ``[)``, ``{}`` ..., or empty for a bare list."""
+    r"""Several answers; ``brackets`` is ``()``, ``[)``, ``{}`` ..., or empty for a bare list.
+
+    That of an inequality is its signs, in rising order: ``<\le`` of ``3 >= x > 1``.
+    """
 
     brackets: str
     items: tuple[Answer, ...]
+
+    @property
+    def is_inequality(self) -> bool:
+        """Whether it is one, with two or three sides."""
+        return self.brackets.startswith(("<", "\\le"))
+
+    def as_interval(self) -> Collection | None:
+        """Return the interval that an inequality allows one letter to lie in; ``None`` if it says more."""
+        signs = _RISING.findall(self.brackets)
+        letters = [at for at, item in enumerate(self.items) if isinstance(item, str) and _LETTER.match(item)]
+        if letters not in ([0], [1]) or (len(signs) == 2 and letters == [0]):
+            return None
+        below, above = letters == [1], letters[0] < len(signs)
+        opener = "[" if below and signs[0] == "\\le" else "("
+        closer = "]" if above and signs[-1] == "\\le" else ")"
+        low, high = self.items[0] if below else "-infinity", self.items[-1] if above else "infinity"
+        return Collection(opener + closer, (low, high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +135,15 @@ class Named:
     answer: Answer
 
 
-Answer = Quantity | Collection | Named | str
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    r"""An exact answer with the decimal that it is near, such as ``2\pi \approx 6.28``."""
+
+    exact: Quantity
+    decimal: Quantity
+
+
+Answer = Quantity | Collection | Named | Rounded | str
 
 
 @lru_cache(maxsize=4096)
@@ -123,6 +169,7 @@ def read_answer(text: str) -> Answer:
 def _plain(text: str) -> str:
     """Take off what only decorates an answer: fonts, labels, hedges, emphasis."""
     text = _MATHS_THEN_UNIT.sub(lambda found: found[1] or found[2], plain_latex(text))
+    text = _set_in_braces(_PLAIN_RELATION.sub(lambda found: f"\\{'gl'[found[1] == '<']}e ", text))
     text = _repeating(text) or _TIMES_TEN.sub("*", _BOLD.sub(r"\1", text))
     text = _tidy(_HALF_OF_DAY.sub(r"\1m", text)).removeprefix(":").lstrip()
     label = _LABEL.match(text)
@@ -130,6 +177,14 @@ def _plain(text: str) -> str:
         text = _tidy(text[label.end() :])
     text = _HEDGE.sub("", text, count=1) if _HEDGE.match(text) else text
     return _MINUS_WORD.sub("-", text)
+
+
+def _set_in_braces(text: str) -> str:
+    r"""Return ``{1, 2}`` as ``\{1, 2\}``: no one groups a whole list for its look."""
+    bare = _tidy_ends(text)
+    if bare[:1] != "{" or not _closes_at_end(bare) or len(_split(bare[1:-1]) or "") < 2:
+        return text
+    return text if read_number(bare[1:-1].strip()) is not None else f"\\{{{bare[1:-1]}\\}}"
 
 
 def _repeating(text: str) -> str | None:
@@ -180,6 +235,10 @@ def describe(answer: Answer) -> str:
     """Return what was read, for a person: kind and exact value, shortened to a line."""
     if isinstance(answer, Named):
         return f"{answer.name} = {describe(answer.answer)}"
+    if isinstance(answer, Rounded):
+        return f"{describe(answer.exact)}, about {answer.decimal}"
+    if isinstance(answer, Collection) and answer.is_inequality:
+        return f"the inequality {answer.brackets!r} of " + ", ".join(map(describe, answer.items))
     if isinstance(answer, Collection):
         kind = "the set" if answer.brackets == "{}" else f"the list in {answer.brackets!r}"
         kind = kind if answer.brackets else "the list"
@@ -192,6 +251,9 @@ def describe(answer: Answer) -> str:
 def _read(text: str, *, depth: int) -> Answer:
     if depth <= 1 and text.count("=") != 1 and "=" in text:
         text = _last_of_chain(text)
+    compared = _read_relation(text, depth) if _RELATION.search(text) is not None else None
+    if compared is not None:
+        return compared
     named = _NAME.match(text) if depth <= 1 and text.count("=") <= 1 else None
     if named is not None:
         return Named(_words(named[1]), _read(text[named.end() :], depth=depth + 1))
@@ -199,6 +261,9 @@ def _read(text: str, *, depth: int) -> Answer:
         turned = _turned(text)
         if turned is not None:
             return turned
+    told = (_read_caption(text) if ":" in text else None) or (_read_rounded(text) if "\\a" in text else None)
+    if told is not None:
+        return told
     infinite = _INFINITY.fullmatch(text)
     if infinite is not None:
         return "-infinity" if infinite[1] == "-" else "infinity"
@@ -234,6 +299,39 @@ def _turned(text: str) -> Answer | None:
     return other if other is not None and other.value == value.value else None
 
 
+def _read_caption(text: str) -> Named | None:
+    """Read ``Total cost: $18``, if what follows is a number."""
+    caption = _CAPTION.match(text)
+    value = read_quantity(text[caption.end() :]) if caption is not None else None
+    return Named(_words(caption[1]), value) if caption is not None and value is not None else None
+
+
+def _read_rounded(text: str) -> Rounded | None:
+    r"""Read ``\frac{1}{3} \approx 0.33``, if the second is the first in decimals."""
+    sides = _APPROXIMATELY.split(text)
+    exact, decimal = [read_quantity(side) for side in sides] if len(sides) == 2 else (None, None)
+    near = None if decimal is None else decimal.value.rational
+    if exact is None or decimal is None or near is None or exact.percent != decimal.percent:
+        return None
+    places = re.search(r"\.(\d+)", sides[1])
+    within = Fraction(1, 10 ** len(places[1])) if places is not None else Fraction(1)
+    return Rounded(exact, decimal) if exact.value.is_near(near, within) else None
+
+
+def _read_relation(text: str, depth: int) -> Collection | None:
+    r"""Read ``x > 2`` and ``1 < x \le 3`` with their signs turned one way."""
+    parts = _RELATION.split(text)
+    sides, signs = parts[::2], [_TURNED_RELATION.get(sign, sign) for sign in parts[1::2]]
+    turned = sum(sign in _TURNED_RELATION for sign in parts[1::2])
+    if depth > 2 or len(sides) not in (2, 3) or not all(sides) or turned not in (0, len(signs)):
+        return None
+    if len(_split(text) or "") != 1:  # a list, or brackets that do not match
+        return None
+    step = -1 if turned else 1
+    items = tuple(_read(_tidy(side), depth=depth + 1) for side in sides[::step])
+    return Collection("".join(signs[::step]), items)
+
+
 def _read_union(text: str, depth: int) -> Collection | None:
     r"""Read ``(0,1) \cup (2,3)``, if each part is a list in brackets."""
     if "\\cup" not in text:
@@ -260,14 +358,19 @@ def _read_enumeration(text: str, depth: int) -> Answer | None:
         return None
     found = _read_list(_AND.sub(", ", text), depth)
     values = found.answer if isinstance(found, Named) else found
-    if not isinstance(values, Collection) or any(isinstance(item, str) for item in values.items):
+    if not isinstance(values, Collection) or any(map(_is_statement, values.items)):
         return None
     return found
 
 
+def _is_statement(answer: Answer) -> bool:
+    """Whether ``and`` and ``or`` mean different things between answers of this kind."""
+    return isinstance(answer, str) or (isinstance(answer, Collection) and answer.is_inequality)
+
+
 def _read_both_signs(text: str) -> Collection | None:
     r"""Read ``a \pm b`` as the set of its two values."""
-    if text.count("\\pm") != 1:
+    if len(_PLUS_MINUS.findall(text)) != 1:
         return None
     both = [read_quantity(_PLUS_MINUS.sub(sign, text).strip().removeprefix("+")) for sign in "+-"]
     values = tuple(value for value in both if value is not None)
@@ -288,6 +391,8 @@ def _unbracket(text: str) -> tuple[str, str]:
     r"""Return the brackets of ``text`` and what they hold; ``\{`` and ``\}`` are a set's."""
     if text.startswith("\\{") and text.endswith("\\}"):
         return "{}", text[2:-2]
+    if len(text) > 2 and text[0] in "[]" and text[-1] in "[]" and not set("[]") & set(text[1:-1]):
+        return {"[": "[", "]": "("}[text[0]] + {"]": "]", "[": ")"}[text[-1]], text[1:-1]  # ]0,1[
     if len(text) > 2 and text[-1] in _PAIRS.get(text[0], ""):
         inner = text[1:-1]
         if _closes_at_end(text):
@@ -357,6 +462,8 @@ def _words(text: str) -> str:
     squeezed = squeezed.rstrip("!") if _EXCLAIMED.search(squeezed) else squeezed
     if re.fullmatch(r"(?:[^\W\d_]['-])?[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*", squeezed):
         return squeezed.casefold()
+    if squeezed.replace(" ", "") == "\\{\\}":
+        return "\\emptyset"
     squeezed = re.sub(r"\\(?:cdot|times)(?![A-Za-z]) ?", "*", squeezed)
     parts = re.split(r"(\\[A-Za-z]+ )(?=[A-Za-z])", squeezed)  # a space that ends a command stays
     return "".join(part if place % 2 else part.replace(" ", "") for place, part in enumerate(parts))

@@ -14,9 +14,16 @@ _DEGREE = re.compile(
 )
 _POWER = r"(?:\s*\^\s*\{?-?[123]\}?)?"
 _IN_TEXT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]{{1,60}})\}}({_POWER})\s*$")
-_IN_WORDS = re.compile(rf"(?<=[\d)}}.!])(\s*)([^\W\d_][^\W\d_/.' -]*(?:[ /.'-]+[^\W\d_]+)*\.?{_POWER})\s*$")
-_SYMBOL = re.compile(r"\s*(\\?\$|[€£¥₹¢₩₽₺₫₱₪฿₦‰Ω]|\\Omega)\s*$")
-_REMARK = re.compile(r"(?<=[\d)}%])\s+\(([^\W\d_]{2,}(?:[ '-][^\W\d_]+)*)\)\s*$")
+_IN_WORDS = re.compile(
+    rf"(?<=[\d)}}.!])(\s*)([^\W\d_][^\W\d_/.' -]*(?:{_POWER}[ /.'-]+[^\W\d_]+)*\.?{_POWER})\s*$"
+)
+_SYMBOL = re.compile(r"\s*(\\?\$|[€£¥₹¢₩₽₺₫₱₪฿₦‰Ω]|\\Omega|(?<=\d)(?:''|[\"']))\s*$")
+_REMARK = re.compile(r"(?<=[\d)}%])\s+[(\[]([^\W\d_]{2,}(?:[ '-][^\W\d_]+)*\.?)[)\]]\s*$")
+_MODULUS = re.compile(r"\s*(?:\\pmod\s*\{?\s*(\d{1,9})\s*\}?|\((?:\\?mod|\\bmod)\s*(\d{1,9})\))\s*$")
+_TEXT_PRODUCT = re.compile(
+    rf"(\\(?:{TEXT_COMMANDS})\s*\{{[^{{}}]{{1,20}})\}}({_POWER})\s*(?:\*|\\cdot(?![A-Za-z]))?\s*"
+    rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]{{1,20}})\}}"
+)
 _CURRENCIES = frozenset("$€£¥₹¢₩₽₺₫₱₪฿₦")
 _MAX_WORDS = 5
 
@@ -44,8 +51,8 @@ _SPELLINGS = {
     "cm": "centimeter centimetre",
     "m": "meter metre",
     "km": "kilometer kilometre",
-    "in": "inch inche",
-    "ft": "foot feet",
+    "in": "inch inche \" ''",
+    "ft": "foot feet '",
     "yd": "yard",
     "mi": "mile",
     "mg": "milligram",
@@ -69,17 +76,25 @@ _RAISED = re.compile(r"(?:(square|sq|cubic|cu)\b\.?\s*)?(.*?)(?:\s*\^\s*\{?([23]
 _RAISED_WORDS = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
 _SHORT_WORDS = (
     "m g s h l mm cm km in ft yd mi mg kg oz lb lbs ml hr hrs min mins sec am pm mph kph kmh st nd rd th"
-    " nm dm hz khz mhz kj kw kwh pa kpa mol ev rad"
+    " deg nm dm hz khz mhz kj kw kwh pa kpa mol ev rad"
 )
 _CAPITAL_UNITS = frozenset("NJWV")
 _VARIABLES = frozenset("xyznek")
 _EAST_ASIAN_NUMERALS = frozenset("一二三四五六七八九十百千万萬亿億兆半分点點만억조")
 _NOT_UNITS = frozenset(_NO_UNIT_WORDS.split())
 _SHORT_UNITS = frozenset(_SHORT_WORDS.split())
+_A_UNIT = "|".join([*_CAPITAL_UNITS, *_SHORT_UNITS, "kW", "Hz", "Pa", "A"])
+_PRODUCT = re.compile(
+    rf"(?<![^\W\d_])((?:{_A_UNIT}){_POWER})\s*(?:\*|\\cdot(?![A-Za-z]))\s*(?=(?:{_A_UNIT})(?![^\W\d_]))"
+)
 
 
 def split_unit(text: str) -> tuple[str, str]:
     """Return the number part of ``text`` and its unit as written (empty if it has none)."""
+    modulus = _MODULUS.search(text)
+    if modulus is not None:
+        return text[: modulus.start()].rstrip(), f"mod {modulus[1] or modulus[2]}"
+    text = _PRODUCT.sub(r"\1 ", _TEXT_PRODUCT.sub(r"\1\2 \3}", _TEXT_PRODUCT.sub(r"\1\2 \3}", text)))
     degree = _DEGREE.search(text)
     if degree is not None:
         return text[: degree.start()].rstrip(), "°" + (degree[1] or "")

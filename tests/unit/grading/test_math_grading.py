@@ -119,6 +119,19 @@ def test_not_equal(answer, gold):
     assert not verdict(answer, gold).equal
 
 
+@pytest.mark.parametrize(
+    ("answer", "gold", "right"),
+    [
+        ("10^{20}x", "(10^{20}+1)x", False),
+        ("x+10^{-12}", "x", False),
+        ("3i^2x", "-3x", True),
+        ("\\frac{d}{dx} x^2", "2x", True),
+    ],
+)
+def test_polynomials_are_told_apart_exactly(answer, gold, right):
+    assert verdict(answer, gold).equal is right
+
+
 @pytest.mark.parametrize("answer", ["e^x}{7", "e^x} or {e^y", "e^x {", "e^x$ or $e^y", "\\boxed{e^x} x"])
 def test_several_formulas_are_no_answer(answer):
     assert not grade_math(answer, "e^{x}", style="whole", deadline_s=PATIENT_S).equal
