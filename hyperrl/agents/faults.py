@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hyperrl.envs.tool_text import describe_error
+from hyperrl.envs.author_code import describe_raised
 from hyperrl.errors import RolloutError
 from hyperrl.trajectory import Failure
 
@@ -42,4 +42,4 @@ class Faults:
         """
         stage = next((stage for noted, stage in self._noted if noted is error), "program")
         kind = error.kind if isinstance(error, EpisodeError) else f"{stage}_error"
-        return Failure(kind=kind, stage=stage, reason=describe_error(error)[:REASON_LIMIT])
+        return Failure(kind=kind, stage=stage, reason=describe_raised(error)[:REASON_LIMIT])

@@ -14,13 +14,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from hyperrl.agents.dotted_path import load_object
 from hyperrl.agents.env_pool import EnvPool
+from hyperrl.envs.author_code import describe_raised
 from hyperrl.envs.driving import being_cancelled
 from hyperrl.envs.injection import GROUP_NAMES, PLAYED_NAMES, inject
 from hyperrl.envs.played import Played, PlayedGroup
 from hyperrl.envs.rewards import Reward
 from hyperrl.envs.scoring import score_episode, score_members
 from hyperrl.envs.taskset import Task
-from hyperrl.envs.tool_text import describe_error
 from hyperrl.errors import (
     ConfigError,
     EndpointError,
@@ -192,7 +192,7 @@ async def _ask(
         if isinstance(error, asyncio.CancelledError) and being_cancelled():
             raise
         logger.debug("scorer %s failed", _name(scorer), exc_info=error)
-        failed = _failed(scorer, _kind(error), describe_error(error))
+        failed = _failed(scorer, _kind(error), describe_raised(error))
     return [[failed]] * len(shown)
 
 
@@ -200,7 +200,7 @@ def _with_terms(trajectory: Trajectory, scorer: Scorer, terms: Sequence[RewardTe
     try:
         return trajectory.with_terms(*terms)
     except (TrajectoryError, TypeError, AttributeError) as error:  # what a scorer returned is no term
-        return trajectory.with_terms(_failed(scorer, "scorer_error", describe_error(error)))
+        return trajectory.with_terms(_failed(scorer, "scorer_error", describe_raised(error)))
 
 
 def _kind(error: BaseException) -> str:

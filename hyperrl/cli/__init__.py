@@ -51,10 +51,23 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except HyperrlError as error:
         print(f"hyperrl: {error}", file=sys.stderr)
         sys.exit(EXIT_BAD_INPUT if isinstance(error, _BAD_INPUT) else EXIT_FAILED)
-    except OSError as error:  # a full disk, a folder that was taken away
-        print(f"hyperrl: {error}", file=sys.stderr)
+    except Exception as error:
+        text = _describe_stray(error)
+        if not text:
+            raise  # a fault of ours: its traceback is what a report needs
+        print(f"hyperrl: {text}", file=sys.stderr)
         sys.exit(EXIT_FAILED)
     sys.exit(0)
+
+
+def _describe_stray(error: Exception) -> str:
+    """Say what was raised that is no error of ours; empty if nobody but us can have caused it."""
+    from hyperrl.envs.author_code import where_raised
+    from hyperrl.envs.tool_text import describe_error
+
+    if place := where_raised(error):  # an environment, policy or reward of the user's raised it
+        return f"{describe_error(error)}{place}"
+    return str(error) if isinstance(error, OSError) else ""  # a full disk, a folder that was taken away
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:

@@ -19,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from hyperrl.errors import RunDirectoryError
 from hyperrl.wiring.display import Display
 
 __all__ = ["BarDisplay", "LineDisplay", "make_display", "shown"]
@@ -139,6 +140,8 @@ def shown(kept: Callable[[], str] = lambda: "") -> Iterator[Display]:
     display = make_display()
     try:
         yield display
+    except RunDirectoryError:
+        raise  # what lies in a folder that is refused is not of this run
     except BaseException as error:
         display.stop()
         if (text := kept()) or not isinstance(error, Exception):

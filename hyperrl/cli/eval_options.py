@@ -30,6 +30,7 @@ __all__ = [
     "Seed",
     "SendSeed",
     "Split",
+    "Success",
     "Target",
     "Tasks",
     "Temperature",
@@ -110,6 +111,12 @@ KValues = Annotated[
     str | None,
     typer.Option("--k", metavar="1,4,8", help="For which k pass@k is estimated.", rich_help_panel=_WHAT),
 ]
+Success = Annotated[
+    float | None,
+    typer.Option(
+        help="Reward from which an episode is a success; 1 if no config says.", rich_help_panel=_WHAT
+    ),
+]
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Seed of everything drawn here.", rich_help_panel=_WHAT)
 ]
@@ -160,8 +167,8 @@ def make_eval_config(
     Args:
         target: config file or environment id.
         overrides: ``--set`` of a config file.
-        options: ``env_arg``, ``split``, ``tasks``, ``seed``, ``model``, ``max_tokens``, ``max_turns`` and
-            ``concurrency``; ``None`` where the command line does not say.
+        options: ``env_arg``, ``split``, ``tasks``, ``seed``, ``model``, ``max_tokens``, ``max_turns``,
+            ``success`` and ``concurrency``; ``None`` where the command line does not say.
         waits: the policy is asked over a network.
 
     Raises:
@@ -185,6 +192,7 @@ def make_eval_config(
         "split": (evaluation, "split"),
         "tasks": (evaluation, "episodes"),
         "seed": (data["run"], "seed"),
+        "success": (evaluation, "success"),
         "max_tokens": (evaluation, "max_tokens"),
         "max_turns": (rollout, "max_turns"),
         "concurrency": (rollout, "max_concurrent"),

@@ -32,6 +32,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter an option)
     tasks: options.Tasks = None,
     samples: options.Samples = None,
     k: options.KValues = None,
+    success: options.Success = None,
     seed: options.Seed = None,
     temperature: options.Temperature = None,
     max_tokens: options.MaxTokens = None,
@@ -45,7 +46,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter an option)
     """Measure what a policy reaches on held-out tasks: pass@k and avg@k with 95 % intervals.
 
     A scripted player and an endpoint need no torch. Episodes without a reward are counted by their cause,
-    never as 0. A config or a run by itself is evaluated as training does it, sampled and greedy.
+    never as 0; where none has one, the exit code is 1. A config or a run by itself is evaluated as
+    training does it, sampled and greedy.
 
     Example: hyperrl eval hyperrl/Wordle-v0 --policy baseline --tasks 100 --samples 4 --k 1,4
 
@@ -64,6 +66,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter an option)
         "max_tokens": max_tokens,
         "max_turns": max_turns,
         "concurrency": concurrency,
+        "success": success,
     }
     special = (policy, endpoint, samples, k, temperature, out, *given.values())
     if options.is_config(target) and not resume and all(value is None for value in special):
@@ -103,6 +106,8 @@ def _run(as_json: bool, **values: Any) -> None:
         typer.echo(f"{out} holds trajectories/ and summary.json")
     if as_json:
         _print_json(report.summary())
+    if not report.figures.scored:
+        raise typer.Exit(1)
 
 
 def _evaluate_as_training(path: Path, overrides: list[str] | None, model: str | None, as_json: bool) -> None:

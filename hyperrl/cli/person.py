@@ -24,7 +24,7 @@ __all__ = ["play_env"]
 _BLOCK = '"""'
 _HELP = f"""\
 A line is your answer to the environment. For several lines, write {_BLOCK} on a line before and after them.
-  /tool NAME ARG=VALUE   call a tool; quote values with spaces; /tools lists them
+  /tool NAME ARG=VALUE   call a tool; quote values with spaces, lists and objects are JSON; /tools lists them
   <tool_call>...         the same as a policy writes it
   /gold                  take the right action of this turn, where the environment knows it
   /help   /quit          (a line that begins with // is an answer that begins with /)"""
@@ -47,9 +47,12 @@ def play_env(
     """
     from hyperrl.envs.registration import find_env_id, make_env
     from hyperrl.wiring.person import PersonEpisode
+    from hyperrl.wiring.run_directory import refuse_unwritable
 
     if save is not None and save.exists():
         raise RunDirectoryError(f"{save} exists already; choose another file for the transcript")
+    if save is not None:
+        refuse_unwritable(save.parent)
     env_id = find_env_id(env_id)
     env = make_env(env_id, **parse_env_arguments(env_arg))
     chosen = int(task) if task is not None and task.lstrip("-").isdecimal() else task
@@ -62,6 +65,7 @@ def play_env(
         stopped = True
     finally:
         if save is not None and episode.turns:
+            save.parent.mkdir(parents=True, exist_ok=True)
             save.write_text(json.dumps(episode.transcript(env_id), indent=2) + "\n", encoding="utf-8")
         episode.close()
     terminal.conclude(save)
@@ -176,7 +180,7 @@ class _Terminal:
             except EOFError:
                 return None
         line = sys.stdin.readline()
-        return line.rstrip("\n") if line else None
+        return line.removesuffix("\n").removesuffix("\r") if line else None
 
     def _show(self, text: str, style: str = "") -> None:
         if text:

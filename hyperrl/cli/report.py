@@ -98,7 +98,10 @@ def print_figures(report: EvalReport) -> None:
     if figures.completion_tokens:
         table.add_row("tokens read", str(figures.prompt_tokens))
         table.add_row("tokens sampled", str(figures.completion_tokens))
-    Console().print(table)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    for kind, reason in report.reasons.items():
+        console.print(_printable(f"the first {kind}: {reason:.500}"), markup=False)
 
 
 def _estimate(estimate: Estimate) -> tuple[str, str, str]:

@@ -80,6 +80,7 @@ class TextEnv(SeededEnv, ABC):
         splits: the splits that there are.
         floor: the most that an empty or a wrong answer may score.
         gold_score: what the gold actions score; set in ``__init__`` where weights are options.
+        shows_answer: the first observation may hold the gold: it lists choices, or is a text to quote from.
         reward_weights: weights by term name that replace those of ``@reward``; set in ``__init__``
             where a weight is an option of the environment.
         max_episode_steps: the turn limit that it was registered with; set by ``make_env``.
@@ -99,6 +100,7 @@ class TextEnv(SeededEnv, ABC):
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     floor: ClassVar[float] = 0.0
     gold_score: float = 1.0
+    shows_answer: ClassVar[bool] = False
     reward_weights: Mapping[str, float] = MappingProxyType({})
     max_episode_steps: int | None = None
     sandbox: Sandbox | None = None
@@ -125,7 +127,7 @@ class TextEnv(SeededEnv, ABC):
         if split not in self.splits:
             raise ConfigError(
                 f"{type(self).__name__} has no split {split!r}; it has {', '.join(self.splits)}."
-                f"{nearest(split, self.splits)}"
+                f"{nearest(str(split), self.splits)}"
             )
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ConfigError(f"render_mode must be None or 'ansi', got {render_mode!r}")

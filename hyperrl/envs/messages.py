@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from hyperrl.errors import EnvError
+from hyperrl.errors import EnvError, nearest
 from hyperrl.sampling import Message, ToolCall
 from hyperrl.trajectory import StopReason
 
@@ -24,6 +24,8 @@ __all__ = [
 _new_text = str.__new__
 _REASONING_OPENS = "<think>"
 _REASONING_CLOSES = "</think>"
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""The usual roles; a template may know others."""
 
 
 class Observation(str):
@@ -127,10 +129,27 @@ def as_messages(said: object, where: str) -> list[Message]:
     if isinstance(said, str):
         return [{"role": "user", "content": str(said)}]
     if said and isinstance(said, (list, tuple)) and all(isinstance(m, Mapping) and "role" in m for m in said):
+        for message in said:
+            _check_message(message, where)
         return [dict(message) for message in said]
     raise EnvError(
         f"{where} must return a str or a list of messages with a role, at least one; got {said!r:.200}"
     )
+
+
+def _check_message(message: Mapping[str, Any], where: str) -> None:
+    """Refuse what no chat template can show. Raises EnvError."""
+    role = message["role"]
+    slip = "" if role in _ROLES else nearest(str(role), _ROLES)
+    if slip or not isinstance(role, str):
+        raise EnvError(
+            f"{where} returned a message with the role {role!r}; usual are {', '.join(_ROLES)}.{slip}"
+        )
+    if not isinstance(message.get("content"), (str, list, tuple)) and not message.get("tool_calls"):
+        raise EnvError(
+            f"{where} returned a message without a text: its content must be a str or a list of parts;"
+            f" got {message!r:.200}"
+        )
 
 
 def message_text(message: Message) -> str:

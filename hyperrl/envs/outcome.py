@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     def unscored(self) -> dict[str, str]:
         """Why terms that count, or exclude the episode, have no score, by name; empty where all have one."""
         if self.terminated and not self.reward_terms:
-            return {"": "the environment has no reward"}
+            return {"": "the environment has no reward of a single episode"}
         return {
             term.name: f"{term.error.kind}: {term.error.reason}" if term.error else "unscored"
             for term in self.reward_terms

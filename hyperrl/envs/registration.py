@@ -15,6 +15,8 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator, registry
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from hyperrl.envs.author_code import where_raised
+from hyperrl.envs.tool_text import describe_error
 from hyperrl.errors import ConfigError, EnvError, nearest
 
 if TYPE_CHECKING:
@@ -63,8 +65,9 @@ def load_entry_points() -> tuple[str, ...]:
     for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
         try:
             entry.load()
-        except Exception:  # a stranger's package must not keep ours from working
-            logger.exception("the environments of %s cannot be loaded", entry.value)
+        except Exception as error:  # noqa: BLE001  # a stranger's package must not keep ours from working
+            why = describe_error(error) + where_raised(error)
+            logger.warning("the environments of %s cannot be loaded: %s", entry.value, why)
     new = set(registry) - before
     _OTHERS.update(new)
     return tuple(sorted(new))
@@ -90,6 +93,18 @@ def _hint_short_name(name: str) -> str:
     ids = {_short_name(env_id): env_id for env_id in env_ids()}
     close = difflib.get_close_matches(_short_name(name), ids, n=1)
     return f" Did you mean {ids[close[0]]!r}?" if close else ""
+
+
+def _hint_package(name: str) -> str:
+    """Say what is missing where nothing has registered anything under the namespace of ``name``."""
+    namespace, slash, _ = name.rpartition("/")
+    known = {env_id.rpartition("/")[0] for env_id in env_ids()}
+    if not slash or namespace in known or nearest(namespace, known):
+        return ""
+    return (
+        f" Nothing is registered under {namespace!r}: install the package that does it; one that is not"
+        f" installed is named with its module, as in '{namespace}:{name}'."
+    )
 
 
 def _short_name(env_id: str) -> str:
@@ -163,7 +178,8 @@ def _find(env_id: str) -> str:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
         hint = (
-            nearest(name, [*env_ids(), *registry])
+            (not module and _hint_package(name))
+            or nearest(name, [*env_ids(), *registry])
             or _hint_short_name(name)
             or ("" if module else " One that is not ours is named with its module: 'my_module:my/Env-v0'.")
         )

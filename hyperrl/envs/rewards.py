@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, Literal, get_args, overload
 
+from hyperrl.envs.author_code import describe_raised
 from hyperrl.envs.tool_text import describe_error
 from hyperrl.errors import EndpointError, RewardDefinitionError, nearest
 from hyperrl.trajectory import EXCLUDED, Failure, RewardTerm
@@ -89,6 +90,10 @@ class Reward:
         name: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
+        if not callable(function):
+            raise RewardDefinitionError(
+                f"@reward stands above a function, got {function!r}; a name is given as @reward(name=...)"
+            )
         self.function = function
         self.at = at
         self.name: str = name or function.__name__
@@ -152,12 +157,14 @@ class Reward:
 
     def failed(self, error: BaseException) -> tuple[RewardTerm, ...]:
         """Return the term of a reward that raised."""
-        kind = "reward_error"
+        kind, reason = "reward_error", describe_raised(error)
         if isinstance(error, TimeoutError):
             kind = "reward_timeout"
+            limit = "" if self.timeout_s is None else f" (its timeout is {self.timeout_s:g} s)"
+            reason = f"{reason}{limit}"
         elif isinstance(error, EndpointError):  # only judges and reward models are asked over HTTP here
             kind = "judge_failure"
-        return (self._unscored(self.name, kind, describe_error(error)),)
+        return (self._unscored(self.name, kind, reason),)
 
     def _term(self, name: str, value: object) -> RewardTerm:
         if type(value) is float and abs(value) <= _LARGEST_SCORE:

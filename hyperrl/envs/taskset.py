@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,9 @@ class Task:
     Attributes:
         task_id: its name, unique within the taskset and the same in every run; always kept as text.
         data: its fields; ``task["question"]`` reads one.
+
+    Raises:
+        EnvError: ``data`` is no mapping.
     """
 
     task_id: str
@@ -44,6 +48,11 @@ class Task:
     def __post_init__(self) -> None:
         if type(self.task_id) is not str:
             object.__setattr__(self, "task_id", str(self.task_id))
+        if type(self.data) is not dict and not isinstance(self.data, Mapping):
+            raise EnvError(
+                f"the data of task {self.task_id!r:.80} must be a mapping of its fields, such as"
+                f" {{'question': ...}}; got {self.data!r:.80} ({type(self.data).__name__})"
+            )
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -79,7 +88,11 @@ class Taskset(Protocol):
 
 
 class ListTaskset:
-    """Tasks held in memory; a mapping becomes a task named by its position."""
+    """Tasks held in memory; a mapping becomes a task named by its position.
+
+    Raises:
+        EnvError: an item is neither a task nor a mapping.
+    """
 
     def __init__(self, tasks: Sequence[Task | Mapping[str, Any]]) -> None:
         self._tasks = [t if isinstance(t, Task) else Task(str(i), t) for i, t in enumerate(tasks)]
@@ -130,6 +143,8 @@ class _FileTaskset:
         self.path = Path(path)
         if not self.path.is_file():
             raise DataError(f"there is no file {str(self.path)!r}; give the path of an existing data set")
+        if isinstance(columns, str):
+            raise ConfigError(f"columns must be a list of names, such as [{columns!r}]; got {columns!r}")
         self._columns = None if columns is None else tuple(columns)
         self._id_column = id_column
 
@@ -251,9 +266,19 @@ class ParquetTaskset(_FileTaskset):
 def as_taskset(tasks: object) -> Taskset:
     """Return what an author gives as tasks, a list of them or a taskset, as a taskset. Raises EnvError."""
     if isinstance(tasks, (list, tuple)):
-        return ListTaskset(tasks)
-    if not isinstance(tasks, Taskset):
+        taskset = ListTaskset(tasks)
+        ids = Counter(taskset[i].task_id for i in range(len(taskset)))
+        if len(ids) < len(taskset):
+            (twice, count), *_ = ids.most_common(1)
+            raise EnvError(f"{count} tasks have the id {twice!r}; a task's id must be its own")
+        return taskset
+    if isinstance(tasks, (str, Mapping)) or not isinstance(tasks, Taskset):
         raise EnvError(f"tasks() must return a Taskset or a list of tasks, got {type(tasks).__name__}")
+    if len(tasks) and not isinstance(first := tasks[0], Task):
+        raise EnvError(
+            f"tasks() returned a {type(tasks).__name__} whose items are no Task but {type(first).__name__};"
+            " where they are mappings, return list(...) of it"
+        )
     return tasks
 
 

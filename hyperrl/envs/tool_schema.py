@@ -140,7 +140,7 @@ def _field(parameter: inspect.Parameter, hint: Any, text: str | None, tool: str)
     text = text or _annotated_text(hint)
     if not text:
         raise ToolDefinitionError(
-            f"{where} is not described; add a line for it to the docstring's Args section"
+            f"{where} is not described; add a line '{parameter.name}: ...' under 'Args:' in the docstring"
         )
     if parameter.default is inspect.Parameter.empty:
         return Annotated[hint, Field(description=text)]

@@ -31,8 +31,10 @@ def choose_tools(known: Mapping[str, Tool], wanted: Iterable[str | Tool], *, whe
         where: what to call the source of ``wanted`` in an error.
 
     Raises:
-        EnvError: a name that is not known, or two tools with one name.
+        EnvError: it is no list, a name that is not known, or two tools with one name.
     """
+    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
+        raise EnvError(f"{where} must return a list of names and tools, got {wanted!r:.80}")
     chosen: dict[str, Tool] = {}
     for entry in wanted:
         found = entry if isinstance(entry, Tool) else known.get(entry)

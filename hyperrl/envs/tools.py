@@ -69,6 +69,10 @@ class Tool:
     ) -> None:
         if isinstance(function, staticmethod):
             function = function.__func__
+        if not callable(function):
+            raise ToolDefinitionError(
+                f"@tool stands above a function, got {function!r}; a name is given as @tool(name=...)"
+            )
         self.name: str = name or function.__name__
         self.function = function
         self.timeout_s = timeout_s

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from hyperrl.envs.author_code import describe_raised
 from hyperrl.envs.checker import Check, CheckReport, SkippedError, check_env_contract, look
 from hyperrl.envs.registration import make_env
 from hyperrl.errors import MissingExtraError
@@ -41,7 +42,7 @@ def _check_or_explain(env_id: str) -> CheckReport:
     except MissingExtraError as error:
         check = Check(name="can be made", status="skip", detail=str(error))
     except Exception as error:  # noqa: BLE001  # a stranger's constructor must not end the check of others
-        check = Check(name="can be made", status="fail", detail=f"{type(error).__name__}: {error}")
+        check = Check(name="can be made", status="fail", detail=describe_raised(error))
     return CheckReport(env_id=env_id, checks=(check,))
 
 

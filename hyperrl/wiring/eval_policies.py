@@ -202,10 +202,10 @@ def _load_player(name: str) -> ScriptedPlayer:
         raise ConfigError(f"policy {name!r}: module {module_name!r} cannot be imported ({error})") from error
     found = getattr(module, attribute, None)
     if not callable(found):
-        known = [item for item in vars(module) if not item.startswith("_")]
-        raise ConfigError(
-            f"policy {name!r}: {module_name!r} has no function {attribute!r}.{nearest(attribute, known)}"
-        )
+        known = [item for item, value in vars(module).items() if callable(value)]
+        it_is = "" if found is None else f": it is of the type {type(found).__name__}"
+        hint = nearest(attribute, known)
+        raise ConfigError(f"policy {name!r}: {module_name!r} has no function {attribute!r}{it_is}.{hint}")
     return cast(ScriptedPlayer, found)
 
 

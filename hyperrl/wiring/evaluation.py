@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from hyperrl.envs.registration import load_entry_points, make_env
 from hyperrl.errors import ConfigError, RolloutError
 from hyperrl.sampling import EpisodeKey
 from hyperrl.train.config import TrainConfig
-from hyperrl.train.figures import EvalFigures, compute_figures
+from hyperrl.train.figures import EvalFigures, compute_figures, unscored_cause
 from hyperrl.trajectory import Trajectory
 from hyperrl.wiring.display import Display
 from hyperrl.wiring.eval_directory import EvalDirectory
@@ -80,11 +80,13 @@ class EvalReport:
         what: what was evaluated, as JSON values.
         figures: what was found.
         resumed: episodes that an earlier part of the evaluation had played.
+        reasons: why the first episode of each kind in ``figures.unscored`` has no reward.
     """
 
     what: dict[str, Any]
     figures: EvalFigures
     resumed: int
+    reasons: Mapping[str, str]
 
     def summary(self) -> dict[str, Any]:
         """Return everything as one flat object, the content of ``summary.json``."""
@@ -102,7 +104,7 @@ def run_evaluation(settings: EvalSettings, display: Display) -> EvalReport:
         RolloutError: every episode failed in the same way.
     """
     load_entry_points()
-    job, version = _make_job(settings)
+    job, version = _make_job(settings, display)
     what = _describe(settings, job, version)
     with ExitStack() as stack:
         opened = stack.enter_context(settings.policy.open(job))
@@ -118,14 +120,25 @@ def run_evaluation(settings: EvalSettings, display: Display) -> EvalReport:
         figures = compute_figures(
             ended, threshold=settings.config.evaluation.success, ks=sorted(set(settings.ks))
         )
-        report = EvalReport(what=what, figures=figures, resumed=run.resumed)
+        report = EvalReport(what=what, figures=figures, resumed=run.resumed, reasons=_first_reasons(ended))
         display.stop()
         if folder is not None:
             folder.finish(ended, report.summary())
     return report
 
 
-def _make_job(settings: EvalSettings) -> tuple[EvalJob, str]:
+def _first_reasons(ended: Sequence[Trajectory]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for trajectory in ended:
+        cause = unscored_cause(trajectory)
+        if not cause or cause in found:
+            continue
+        terms = [f"{t.name}: {t.error.reason}" for t in trajectory.reward_terms if t.error is not None]
+        found[cause] = trajectory.failure.reason if trajectory.failure is not None else "; ".join(terms)
+    return found
+
+
+def _make_job(settings: EvalSettings, display: Display) -> tuple[EvalJob, str]:
     """Return the job and the version of its environment."""
     config = settings.config
     split = config.evaluation.split
@@ -135,6 +148,11 @@ def _make_job(settings: EvalSettings) -> tuple[EvalJob, str]:
     try:
         picks = pick_held_out(len(env.taskset), config.evaluation.episodes)
         version, scores_groups = str(env.version), env.scores_groups
+        if env.gold_score < config.evaluation.success:
+            display.note(
+                f"the gold of {config.env.id} scores {env.gold_score:g}, and a success takes"
+                f" {config.evaluation.success:g} (evaluation.success, --success)"
+            )
     finally:
         env.close()
     job = EvalJob(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,10 @@ from hyperrl.sampling import ToolSchema
 from hyperrl.trajectory import RewardTerm
 
 __all__ = ["PersonEpisode", "cause_of", "describe_tool", "write_tool_call"]
+
+
+_NESTED = 3
+"""How deep the fields of objects in arguments are shown."""
 
 
 @dataclass(slots=True)
@@ -126,11 +132,7 @@ def describe_tool(schema: ToolSchema) -> str:
     """Return how to call a tool, and what it does, in a line or two."""
     function = schema["function"]
     parameters = function.get("parameters", {})
-    required = parameters.get("required", ())
-    parts = [
-        f"{name}={_kind(about)}" if name in required else f"[{name}={_kind(about)}]"
-        for name, about in parameters.get("properties", {}).items()
-    ]
+    parts = _fields(parameters, parameters.get("$defs", {}))
     lines = [" ".join(["/tool", function["name"], *parts]), f"    {function.get('description', '')}".rstrip()]
     for name, about in parameters.get("properties", {}).items():
         lines.append(f"    {name}: {about.get('description', '')}".rstrip())
@@ -140,8 +142,8 @@ def describe_tool(schema: ToolSchema) -> str:
 def write_tool_call(text: str, tools: Sequence[ToolSchema]) -> str:
     """Return the action of a typed call such as ``count_boxes shelf=2``, as a policy would write it.
 
-    Values are read as YAML, those of text parameters as they stand; a tool with one parameter takes its
-    value without the name.
+    Values are read as YAML, those of text parameters as they stand; lists and objects may be JSON with spaces
+    in it, and so may all arguments together. A tool with one parameter takes its value without the name.
 
     Raises:
         ConfigError: there is no such tool, or the text cannot be read.
@@ -162,11 +164,13 @@ def _read_arguments(text: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     only = next(iter(properties)) if len(properties) == 1 else None
     if only is not None and text and not text.startswith(f"{only}="):
         return {only: _value(text, properties[only])}
+    if text.startswith("{"):
+        return _read_object(text)
+    text, arguments = _take_json(text)
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"the arguments cannot be read: {error}") from error
-    arguments = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
@@ -174,6 +178,28 @@ def _read_arguments(text: str, properties: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"{word!r} must look like name=value; the arguments are {names}")
         arguments[name] = _value(value, properties.get(name, {}))
     return arguments
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"the arguments are no JSON object: {error}") from error
+    return dict(found)
+
+
+def _take_json(text: str) -> tuple[str, dict[str, Any]]:
+    """Take every ``name=`` with a list or an object in JSON out of ``text``; return the rest, and those."""
+    taken: dict[str, Any] = {}
+    rest, end = "", 0
+    for match in re.finditer(r"(?:^|(?<=\s))(\w+)=(?=[\[{])", text):
+        if match.start() < end:
+            continue  # inside one that was taken
+        with contextlib.suppress(ValueError):  # not JSON: read as YAML, like other values
+            value, after = json.JSONDecoder().raw_decode(text, match.end())
+            taken[match[1]] = value
+            rest, end = rest + text[end : match.start()], after
+    return rest + text[end:], taken
 
 
 def _value(text: str, about: Mapping[str, Any]) -> Any:
@@ -185,7 +211,24 @@ def _value(text: str, about: Mapping[str, Any]) -> Any:
         return text
 
 
-def _kind(about: Mapping[str, Any]) -> str:
+def _fields(shape: Mapping[str, Any], known: Mapping[str, Any], depth: int = 0) -> list[str]:
+    """Return the fields of an object, those in brackets that may be left out."""
+    required = shape.get("required", ())
+    parts = [(name, _kind(about, known, depth)) for name, about in shape.get("properties", {}).items()]
+    return [f"{name}={kind}" if name in required else f"[{name}={kind}]" for name, kind in parts]
+
+
+def _kind(about: Mapping[str, Any], known: Mapping[str, Any], depth: int = 0) -> str:
+    if "$ref" in about:
+        about = known.get(about["$ref"].rpartition("/")[2], {})
     if "enum" in about:
         return "|".join(map(str, about["enum"]))
+    if "const" in about:
+        return str(about["const"])
+    if choices := about.get("anyOf") or about.get("oneOf"):
+        return "|".join(dict.fromkeys(_kind(choice, known, depth) for choice in choices))
+    if depth < _NESTED and about.get("properties"):
+        return f"{{{', '.join(_fields(about, known, depth + 1))}}}"
+    if depth < _NESTED and about.get("items"):
+        return f"[{_kind(about['items'], known, depth + 1)}, ...]"
     return str(about.get("type", "value"))

@@ -73,3 +73,18 @@ def test_continuous_integration_runs_what_people_run():
         line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if "make" in line
     ]
     assert commands[-1] == "make test"
+
+
+def test_the_environment_of_the_readme_passes_check(tmp_path):
+    page = ROOT / "README.md"
+    (code,) = (block for block in blocks(page, "python") if "class Warehouse" in block)
+    (tmp_path / "warehouse.py").write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "hyperrl.cli", "check", "warehouse:Warehouse-v0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -77,7 +77,9 @@ def test_bad_input_is_named_and_exits_with_2(tmp_path):
     lacking = {key: value for key, value in ROW.items() if key != "gold"}
     done = grade(write(tmp_path / "cases.json", [ROW | {"id": "zero"}, lacking]))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("cases.json, row 1 (id 'one') lacks the key 'gold'.\n")
+    assert done.stderr.endswith(
+        "cases.json, row 1 (id 'one') lacks the key 'gold'; a row has id, response, gold, expected, family.\n"
+    )
 
 
 def test_a_file_that_is_not_there_exits_with_2(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import hyperrl
 from hyperrl.envs.scaffold import KINDS, plan_scaffold
 from hyperrl.errors import ConfigError
 
@@ -100,3 +101,26 @@ def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'tools'"):
         plan_scaffold("word-game", parent=tmp_path, kind="tool")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    refused = run("new", "word-game", "--dir", "file", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "cannot be made: Not a directory; choose another folder with --dir" in refused.stderr
+
+
+def test_an_environment_of_a_package_that_is_not_installed_says_so(tmp_path: Path) -> None:
+    unknown = run("check", "word_game/WordGame-v0", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert unknown.stderr.endswith(
+        "Nothing is registered under 'word_game': install the package that does it; one that is not installed"
+        " is named with its module, as in 'word_game:word_game/WordGame-v0'.\n"
+    )
+    slip = run("check", "hyprrl/Countdown-v0", cwd=tmp_path)
+    assert slip.stderr.endswith("Did you mean 'hyperrl/Countdown-v0'?\n")
+
+
+def test_the_version_and_short_help() -> None:
+    assert run("--version", cwd=Path()).stdout == f"hyperrl {hyperrl.__version__}\n"
+    assert run("check", "-h", cwd=Path()).stdout == run("check", "--help", cwd=Path()).stdout

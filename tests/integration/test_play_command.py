@@ -202,3 +202,62 @@ def test_typed_calls_become_what_a_policy_would_write() -> None:
             write_tool_call(text, [TOOL])
     with pytest.raises(ConfigError, match="there are no tools here"):
         write_tool_call("order", [])
+
+
+NESTED = {
+    "type": "function",
+    "function": {
+        "name": "order",
+        "parameters": {
+            "$defs": {
+                "Item": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string"}, "size": {"$ref": "#/$defs/Size"}},
+                    "required": ["name"],
+                },
+                "Size": {"enum": ["small", "big"]},
+            },
+            "type": "object",
+            "properties": {
+                "items": {"type": "array", "items": {"$ref": "#/$defs/Item"}},
+                "gift": {"anyOf": [{"type": "boolean"}, {"type": "null"}]},
+            },
+            "required": ["items"],
+        },
+    },
+}
+
+
+def test_nested_arguments_are_described_and_can_be_typed_as_json() -> None:
+    assert describe_tool(NESTED).splitlines()[0] == (
+        "/tool order items=[{name=string, [size=small|big]}, ...] [gift=boolean|null]"
+    )
+    items = [{"name": "a lamp", "size": "big"}, {"name": "x"}]
+    whole = {"items": items, "gift": True}
+    for text in (
+        f"order items={json.dumps(items)} gift=true",
+        f"order gift=true items={json.dumps(items)}",
+        'order items="[{name: a lamp, size: big}, {name: x}]" gift=true',
+        f"order {json.dumps(whole)}",
+    ):
+        action = write_tool_call(text, [NESTED])
+        body = json.loads(action.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+        assert body["arguments"] == whole
+    with pytest.raises(ConfigError, match="no JSON object"):
+        write_tool_call('order {"items": ', [NESTED])
+
+
+def test_a_transcript_that_cannot_be_written_is_refused_before_the_first_move(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    refused = play("1\n", *GSM8K, "--save", str(tmp_path / "file" / "episode.json"))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "file is not a folder" in refused.stderr
+    made = tmp_path / "new" / "folder" / "episode.json"
+    assert play("1\n", *GSM8K, "--save", str(made)).returncode == 0
+    assert json.loads(made.read_text(encoding="utf-8"))["turns"][1]["action"] == "1"
+
+
+def test_windows_line_ends_are_no_part_of_an_answer(tmp_path: Path) -> None:
+    saved = tmp_path / "episode.json"
+    play("#### 1\r\n", *GSM8K, "--save", str(saved))
+    assert json.loads(saved.read_text(encoding="utf-8"))["turns"][1]["action"] == "#### 1"

@@ -14,11 +14,12 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
+from hyperrl.envs.author_code import describe_raised
 from hyperrl.envs.checking.findings import FailedError, SkippedError, WarnedError
 from hyperrl.envs.checking.plays import Plays, spread
 from hyperrl.envs.checking.texts import odd_texts
 from hyperrl.envs.core import TextEnv
-from hyperrl.errors import HyperrlError
+from hyperrl.errors import EnvError, HyperrlError
 
 __all__ = [
     "Clock",
@@ -84,7 +85,7 @@ def check_odd_texts(plays: Plays, clock: Clock) -> str:
         try:
             terminated = plays.env.step(text)[2]
         except Exception as error:
-            raise FailedError(f"step({text!r:.80}) raised {type(error).__name__}: {error}") from error
+            raise FailedError(f"step({text!r:.80}) raised {describe_raised(error)}") from error
         clock.steps.append(time.perf_counter() - start)
     return f"{count} texts"
 
@@ -142,7 +143,12 @@ def check_pickle(plays: Plays) -> str:
     """Look whether a copy through pickle plays on as the environment itself would."""
     index = plays.tasks[0]
     plays.env.reset(seed=index, options={"task": index})
-    twin: TextEnv = pickle.loads(pickle.dumps(plays.env))
+    try:
+        kept = pickle.dumps(plays.env)
+    except EnvError:  # the episode holds something open: then the environment is copied between two
+        plays.env.close()
+        kept = pickle.dumps(plays.env)
+    twin: TextEnv = pickle.loads(kept)
     try:
         seen = [repr(_seen(one.reset(seed=index, options={"task": index}))) for one in (plays.env, twin)]
     finally:

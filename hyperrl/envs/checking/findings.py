@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from hyperrl.envs.author_code import describe_raised
+from hyperrl.errors import MissingExtraError
+
 __all__ = ["Check", "CheckReport", "FailedError", "SkippedError", "WarnedError", "look"]
 
 Status = Literal["pass", "warn", "fail", "skip"]
@@ -67,7 +70,11 @@ class SkippedError(Exception):
 
 
 def look(name: str, promise: Callable[[], str]) -> Check:
-    """Look at one promise: a function that says what it saw, or raises one of the errors above."""
+    """Look at one promise: a function that says what it saw, or raises one of the errors above.
+
+    Raises:
+        MissingExtraError: the environment needs an optional part that is not installed.
+    """
     try:
         return Check(name=name, status="pass", detail=promise())
     except SkippedError as reason:
@@ -76,5 +83,7 @@ def look(name: str, promise: Callable[[], str]) -> Check:
         return Check(name=name, status="warn", detail=str(reason))
     except FailedError as error:
         return Check(name=name, status="fail", detail=str(error))
+    except MissingExtraError:
+        raise  # nothing can be found out before it is installed
     except Exception as error:  # noqa: BLE001  # whatever a stranger's environment raises is the finding
-        return Check(name=name, status="fail", detail=f"{type(error).__name__}: {error}")
+        return Check(name=name, status="fail", detail=describe_raised(error))

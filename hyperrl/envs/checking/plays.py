@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any
 
+from hyperrl.envs.author_code import describe_raised
 from hyperrl.envs.checking.findings import FailedError, SkippedError
 from hyperrl.envs.core import TextEnv, score_as_it_stands
 from hyperrl.envs.messages import Observation
@@ -128,7 +129,7 @@ def _step(env: TextEnv, action: str) -> tuple[Any, ...]:
     try:
         return env.step(action)
     except Exception as error:
-        raise FailedError(f"step({action!r:.80}) raised {type(error).__name__}: {error}") from error
+        raise FailedError(f"step({action!r:.80}) raised {describe_raised(error)}") from error
 
 
 def others(plays: Plays, index: int, count: int) -> Sequence[int]:

@@ -89,13 +89,25 @@ def check_attacks(plays: Plays) -> str:
 
 
 def check_leak(plays: Plays) -> str:
-    """Look whether the gold answer stands in the first observation."""
+    """Look whether the gold answer stands in the first observation.
+
+    Where all tasks end with the same words, such as ``done``, those say nothing of the answer.
+    """
+    if plays.env.shows_answer:
+        raise SkippedError("shows_answer: the observation is meant to hold the answer")
+    shown = []
     for index in plays.tasks:
         observation, actions = plays.gold(index)
-        last = actions[-1].strip()
+        shown.append((actions[-1].strip(), observation))
+    if len(shown) > 1 and len({last for last, _ in shown}) == 1:
+        return f"{len(shown)} tasks, all with the same last gold"
+    for index, (last, observation) in zip(plays.tasks, shown, strict=True):
         if len(last) > _SHORT_GOLD and last in observation:
-            raise FailedError(f"task {index}: the gold answer {last!r:.80} stands in the observation")
-    return f"{len(plays.tasks)} tasks"
+            raise FailedError(
+                f"task {index}: the gold answer {last!r:.80} stands in the observation; where that is meant,"
+                " as with a list of choices or a passage to quote from, set shows_answer = True in the class"
+            )
+    return f"{len(shown)} tasks"
 
 
 def _attacks(plays: Plays) -> dict[str, dict[int, str]]:

@@ -44,11 +44,12 @@ def load_cases(path: Path) -> tuple[GradingCase, ...]:
             has a wrong value, or two have the same id.
     """
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON in UTF-8: {error}") from error
+        hint = "; one list holds all rows, not one line each" if str(error).startswith("Extra data") else ""
+        raise DataError(f"{path} is not JSON in UTF-8: {error}{hint}") from error
     if not isinstance(rows, list) or not rows:
         found = "an empty list" if rows == [] else type(rows).__name__
         raise DataError(f"{path} must hold a JSON list with at least one row, found {found}")
@@ -63,7 +64,9 @@ def _read_row(row: object, where: str) -> GradingCase:
     where = f"{where} (id {row['id']!r:.80})" if "id" in row else where
     for key, kind in _KEYS.items():
         if key not in row:
-            raise DataError(f"{where} lacks the key {key!r}.{nearest(key, map(str, row))}")
+            raise DataError(
+                f"{where} lacks the key {key!r}; a row has {', '.join(_KEYS)}.{nearest(key, map(str, row))}"
+            )
         if type(row[key]) is not kind:
             raise DataError(f"{where}: {key!r} must be {_NAMES[kind]}, found {row[key]!r:.80}")
     if row["family"] not in get_args(AnswerStyle):

@@ -77,9 +77,15 @@ def write_scaffold(scaffold: Scaffold) -> None:
     """Write the files.
 
     Raises:
-        OSError: the folder exists by now, or cannot be written.
+        RunDirectoryError: the folder exists by now, or cannot be made.
+        OSError: a file cannot be written.
     """
-    scaffold.folder.mkdir(parents=True)
+    try:
+        scaffold.folder.mkdir(parents=True)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{scaffold.folder} cannot be made: {error.strerror}; choose another folder with --dir"
+        ) from error
     for name, text in scaffold.files.items():
         path = scaffold.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,10 @@ def test_installed_packages_publish_environments(tmp_path, monkeypatch, caplog):
     try:
         assert registration.load_entry_points() == ("Stranger/Thing-v0",)
         assert "Stranger/Thing-v0" in env_ids()
-        assert "broken_envs cannot be loaded" in caplog.text
+        assert (
+            "broken_envs cannot be loaded: RuntimeError: broken package (broken_envs.py, line 1"
+            in caplog.text
+        )
         assert make_env("Stranger/Thing-v0").reset(seed=0)[1]["task_id"].startswith("1-")
     finally:
         gymnasium.registry.pop("Stranger/Thing-v0", None)

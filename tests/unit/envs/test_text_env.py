@@ -5,6 +5,7 @@ import copy
 import math
 import pickle
 import random
+import re
 
 import gymnasium
 import pytest
@@ -278,12 +279,13 @@ def test_unscored_is_not_a_number_and_says_why():
     assert (terminated, truncated) == (True, False)
     assert info["reward_terms"] == {"fine/format": 1.0, "fine/length": 0.5}
     assert info["unscored"].pop("nothing").startswith("reward_error: it returned None")
-    assert info["unscored"] == {
-        "raises": "reward_error: ZeroDivisionError: broken grader",
+    place = re.compile(r"text_envs\.py, line \d+")
+    assert {name: place.sub("place", why) for name, why in info["unscored"].items()} == {
+        "raises": "reward_error: ZeroDivisionError: broken grader (place, in raises)",
         "unknown": "judge_failure: nobody knows",
         "not_finite": "reward_not_finite: it returned inf",
-        "leaves": "reward_error: SystemExit: 1",
-        "late": "reward_timeout: TimeoutError",
+        "leaves": "reward_error: SystemExit: 1 (place, in leaves)",
+        "late": "reward_timeout: TimeoutError (its timeout is 0.01 s)",
     }
 
 
@@ -308,7 +310,7 @@ def test_an_environment_without_rewards_is_unscored():
     env.reset()
     _, score, _, _, info = env.step("x")
     assert math.isnan(score)
-    assert info == {"unscored": {"": "the environment has no reward"}}
+    assert info == {"unscored": {"": "the environment has no reward of a single episode"}}
 
 
 def test_an_episode_that_is_cut_can_be_scored():

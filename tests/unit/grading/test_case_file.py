@@ -21,12 +21,13 @@ def test_rows_are_read_and_other_keys_passed_over(tmp_path):
     ("content", "message"),
     [
         ("[1, 2", "is not JSON"),
+        (f"{json.dumps(ROW)}\n{json.dumps(ROW)}\n", "one list holds all rows, not one line each"),
         ("[" * 100_000, "is not JSON"),
         ({"rows": []}, "must hold a JSON list with at least one row, found dict"),
         ([], "found an empty list"),
         ([ROW, 7], "row 1 must be an object, found 7"),
         ([ROW | {"id": 3}], "row 0 (id 3): 'id' must be a string, found 3"),
-        ([{"id": "x", "respons": "1"}], "row 0 (id 'x') lacks the key 'response'. Did you mean 'respons'?"),
+        ([{"id": "x", "respons": "1"}], "family. Did you mean 'respons'?"),
         ([{k: v for k, v in ROW.items() if k != "gold"}], "row 0 (id 'one') lacks the key 'gold'"),
         ([ROW | {"expected": 1}], "'expected' must be true or false, found 1"),
         ([ROW | {"family": "boxd"}], "found 'boxd'. Did you mean 'boxed'?"),
@@ -49,3 +50,9 @@ def test_what_is_no_text_or_no_file_is_refused(tmp_path):
         load_cases(path)
     with pytest.raises(DataError, match="cannot be read"):
         load_cases(tmp_path)
+
+
+def test_a_file_that_windows_wrote_is_read(tmp_path):
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps([ROW], indent=1), encoding="utf-8-sig", newline="\r\n")
+    assert [case.case_id for case in load_cases(path)] == [ROW["id"]]

@@ -1,0 +1,237 @@
+"""What somebody writes on the first day: each mistake is named where it was made, with what was expected."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+
+from hyperrl.envs import JsonlTaskset, ProceduralTaskset, Task, TextEnv, check_env_contract, reward, tool
+from hyperrl.envs.author_code import describe_raised, where_raised
+from hyperrl.errors import (
+    ConfigError,
+    EnvError,
+    MissingExtraError,
+    RewardDefinitionError,
+    ToolDefinitionError,
+)
+
+
+class Easy(TextEnv):
+    """Say yes."""
+
+    def tasks(self):
+        return [{"n": str(i) + self.split} for i in range(6)]
+
+    def start(self, task):
+        return f"What goes with {task['n']}?"
+
+    @reward
+    def right(self, task, answer):
+        return answer == f"it is {task['n']}!"
+
+    def gold(self, task):
+        return f"it is {task['n']}!"
+
+
+def with_tasks(given):
+    class Given(Easy):
+        def tasks(self):
+            return given
+
+    return Given()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["a"], r"data of task '0' must be a mapping .* got 'a' \(str\)"),
+        ([{"n": 1}, None], r"data of task '1' must be a mapping"),
+        ([["n", 1]], "must be a mapping"),
+        ({"train": [{"n": 1}]}, "a list of tasks, got dict"),
+        (np.array([{"n": 1}]), r"ndarray whose items are no Task but dict; .* return list\(\.\.\.\)"),
+        ([Task("a", {"n": 1}), Task("a", {"n": 2})], "2 tasks have the id 'a'"),
+        (ProceduralTaskset(lambda rng: 3, count=2, seed=0), "must be a mapping .* got 3"),
+    ],
+)
+def test_tasks_that_are_none_are_refused_with_what_they_are(given, message):
+    with pytest.raises(EnvError, match=message):
+        with_tasks(given).reset(seed=0)
+
+
+def test_a_task_needs_fields():
+    with pytest.raises(EnvError, match="data of task 'a' must be a mapping"):
+        Task("a", "a question")
+
+
+def test_one_column_is_no_list_of_columns(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"question": 1}\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"such as \['question'\]; got 'question'"):
+        JsonlTaskset(tmp_path / "a.jsonl", columns="question")
+
+
+def test_a_name_is_no_argument_of_the_decorators():
+    with pytest.raises(ToolDefinitionError, match=r"got 'look'; a name is given as @tool\(name=...\)"):
+        tool("look")
+    with pytest.raises(RewardDefinitionError, match=r"got 'right'; a name is given as @reward\(name=...\)"):
+        reward("right")
+
+
+def test_a_split_may_be_anything_wrong():
+    with pytest.raises(ConfigError, match="has no split None; it has train, test"):
+        Easy(split=None)
+
+
+@pytest.mark.parametrize("offered", [None, "look", 3])
+def test_offered_tools_must_be_a_list(offered):
+    class Offering(Easy):
+        def offered_tools(self):
+            return offered
+
+    with pytest.raises(EnvError, match=r"Offering.offered_tools must return a list of names and tools, got"):
+        Offering().reset()
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        ({"role": "usr", "content": "hi"}, "role 'usr'; usual are .* Did you mean 'user'"),
+        ({"role": 3, "content": "hi"}, "role 3"),
+        ({"role": "user"}, "without a text"),
+        ({"role": "user", "content": None}, "without a text"),
+    ],
+)
+def test_messages_that_no_template_shows_are_refused(message, error):
+    class Saying(Easy):
+        def start(self):
+            return [message]
+
+    with pytest.raises(EnvError, match=f"Saying.start returned a message .*{error}"):
+        Saying().reset()
+
+
+def test_roles_of_a_template_of_its_own_and_calls_without_a_text_may_be_said():
+    calls = [{"function": {"name": "look", "arguments": {}}, "type": "function"}]
+
+    class Saying(Easy):
+        def start(self):
+            said = [{"role": "observer", "content": "hi"}, {"role": "assistant", "tool_calls": calls}]
+            return [*said, {"role": "user", "content": [{"type": "text", "text": "go"}]}]
+
+    assert Saying().reset()[0].endswith("go")
+
+
+def raise_in_helper():
+    raise KeyError("lost")
+
+
+def test_an_exception_says_where_the_author_has_to_look():
+    class Buggy(Easy):
+        def start(self):
+            raise_in_helper()
+
+    with pytest.raises(KeyError) as caught:
+        Buggy().reset()
+    line = inspect.getsourcelines(raise_in_helper)[1] + 1
+    assert where_raised(caught.value) == f" (test_newcomer_mistakes.py, line {line}, in raise_in_helper)"
+    assert describe_raised(caught.value) == f"KeyError: 'lost'{where_raised(caught.value)}"
+    assert where_raised(KeyError("never raised")) == ""
+    with pytest.raises(ConfigError) as refused:
+        Easy(split="dev")
+    assert describe_raised(refused.value) == f"ConfigError: {refused.value}"  # says itself what is wrong
+
+
+class Lister(Easy):
+    """Lists the choices."""
+
+    shows_answer: ClassVar[bool] = True
+
+    def start(self, task):
+        return f"Is it: it is {task['n']}! or: it is nothing!"
+
+
+class Done(Easy):
+    """Ends with a word that all tasks share."""
+
+    def start(self, task):
+        self.said = ""
+        return f"Say it is {task['n'][::-1]}! backwards, then say done."
+
+    def reply(self, answer, turn):
+        self.said = answer if turn == 0 else self.said
+        return "and?" if turn == 0 else None
+
+    @reward
+    def right(self, task, answer):
+        return self.said == task["n"] and answer == "done"
+
+    def gold(self, task):
+        return [task["n"], "done"]
+
+
+class Holding(Easy):
+    """Holds a folder open."""
+
+    def start(self, task):
+        self.folder = self.resources.enter_context(tempfile.TemporaryDirectory())
+        return f"What goes with {task['n']}?"
+
+
+class Broken(Easy):
+    """Never begins."""
+
+    def start(self, task):
+        return task["question"]
+
+
+class Extra(Easy):
+    """Needs a package in its episodes only."""
+
+    def start(self):
+        raise MissingExtraError("nowhere", "nothing")
+
+
+def checked(cls):
+    gymnasium.register(f"newcomer/{cls.__name__}-v0", entry_point=cls)
+    try:
+        return check_env_contract(f"newcomer/{cls.__name__}-v0")
+    finally:
+        del gymnasium.registry[f"newcomer/{cls.__name__}-v0"]
+
+
+def test_an_answer_among_choices_is_given_away_only_where_nobody_says_that_it_may_be():
+    class Leaky(Lister):
+        """Says nothing."""
+
+        shows_answer: ClassVar[bool] = False
+
+    (leak,) = (check for check in checked(Leaky).checks if check.name == "gold is not given away")
+    assert (leak.status, "set shows_answer = True" in leak.detail) == ("fail", True)
+    (leak,) = (check for check in checked(Lister).checks if check.name == "gold is not given away")
+    assert leak.status == "skip"
+
+
+def test_a_word_that_ends_every_task_gives_nothing_away():
+    report = checked(Done)
+    (leak,) = (check for check in report.checks if check.name == "gold is not given away")
+    assert (leak.status, leak.detail) == ("pass", "6 tasks, all with the same last gold")
+
+
+def test_an_environment_that_holds_something_open_is_copied_between_episodes():
+    assert checked(Holding).failures == ()
+
+
+def test_where_no_episode_begins_that_is_the_one_finding():
+    (found,) = checked(Broken).checks
+    assert (found.name, found.status) == ("an episode begins", "fail")
+    assert "has no field 'question'" in found.detail
+    assert "(test_newcomer_mistakes.py, line" in found.detail
+
+
+def test_a_missing_extra_of_an_episode_is_no_finding_but_what_to_install():
+    with pytest.raises(MissingExtraError, match=r"pip install 'hyperrl\[nothing\]'"):
+        checked(Extra)
