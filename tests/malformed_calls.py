@@ -151,6 +151,43 @@ CASES = [
         ("python_literal",),
     ),
     Case(
+        "python tuple",
+        call("""{'name': 'go', 'arguments': {'to': (1, -2), 'by': .5}}"""),
+        ("ok",),
+        ({"to": [1, -2], "by": 0.5},),
+        ("python_literal",),
+    ),
+    Case(
+        "text in three quotes",
+        call('''{"name": "say", "arguments": {"text": """a "b"\nc"""}}'''),
+        ("ok",),
+        ({"text": 'a "b"\nc'},),
+        ("python_literal",),
+    ),
+    Case("python set", call("{'name': 'add', 'arguments': {'a': {1, 2}}}"), ("invalid_json",)),
+    Case("python bytes", call("{'name': 'add', 'arguments': {'a': b'x'}}"), ("invalid_json",)),
+    Case(
+        "two texts side by side", call("{'name': 'add', 'arguments': {'a': ('x' 'y',)}}"), ("invalid_json",)
+    ),
+    Case("odd escape", call("{'name': 'add', 'arguments': {'a': ('\\d',)}}"), ("invalid_json",)),
+    Case("infinite python float", call("{'name': 'add', 'arguments': {'a': (1e999,)}}"), ("invalid_json",)),
+    Case("code", call("add(a=1)"), ("invalid_json",)),
+    Case("a key twice", call('{"name": "add", "arguments": {"a": 1, "a": 2}}'), ("invalid_json",)),
+    Case("a key twice in Python", call("{'name': 'f', 'name': 'g', 'arguments': ()}"), ("invalid_json",)),
+    Case("two names", call('{"name": "add", "name": "sub", "arguments": {"a": 1}}'), ("invalid_json",)),
+    Case("a key twice, the same", call('{"name": "add", "arguments": {"a": 1, "a": 1}}'), ("ok",), (A1,)),
+    Case(
+        "arguments and other parameters",
+        call('{"name": "add", "arguments": {"a": 1}, "parameters": {"a": 2}}'),
+        ("malformed",),
+    ),
+    Case(
+        "arguments and the same parameters",
+        call('{"name": "add", "arguments": {"a": 1}, "parameters": {"a": 1}}'),
+        ("ok",),
+        (A1,),
+    ),
+    Case(
         "words in strings are kept",
         call('{"name": "say", "arguments": {"text": "True, ] None\'s",}}'),
         ("ok",),

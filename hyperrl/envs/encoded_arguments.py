@@ -40,9 +40,12 @@ class _Decoder:
         self.found_encoded = False
 
     def decode(self, value: Any, shape: Any, depth: int) -> Any:
+        optional = isinstance(shape, Mapping) and {"type": "null"} in shape.get("anyOf", ())
         shape = self._resolve(shape)
         if depth > _MAX_DEPTH:
             return value
+        if optional and isinstance(value, str) and value.strip().lower() in ("null", "none"):
+            return value if self._takes_text(shape, depth) else None
         if isinstance(value, str) and not self._takes_text(shape, depth):
             value = self._read(value, shape)
         if isinstance(value, dict):
@@ -54,7 +57,7 @@ class _Decoder:
 
     def _read(self, text: str, shape: Mapping[str, Any]) -> Any:
         with contextlib.suppress(ValueError, RecursionError):
-            if text.lstrip()[:1] in ("[", "{"):
+            if text.lstrip()[:1] in ("[", "{", "("):
                 value = read_json(text)[0]
                 self.found_encoded = True
                 return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -115,7 +116,8 @@ def _read_scalar(text: str, types: set[str]) -> Any:
         return value if "boolean" in types else text
     if value is None:
         return value if "null" in types else text
-    return value if isinstance(value, (int, float)) and types & {"integer", "number"} else text
+    number = isinstance(value, (int, float)) and math.isfinite(value)
+    return value if number and types & {"integer", "number"} else text
 
 
 def _explain(problem: Any) -> str:

@@ -9,6 +9,7 @@ whose bytes need not be valid UTF-8 (:mod:`hyperrl.agents.rendering.parser`).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from hyperrl.envs.python_literal import read_literal, unique_keys
 from hyperrl.sampling import ToolCall
 
 __all__ = [
@@ -57,8 +59,9 @@ class CallBody:
     Attributes:
         name: the tool's name; empty if none could be read.
         arguments: the arguments as an object; ``None`` unless ``status`` is ``ok``.
-        status: ``ok``; ``invalid_json``: not JSON even after repair; ``missing_name``: no name, or one that
-            is no string; ``malformed``: JSON, but no call, or arguments that are no object; ``unclosed``.
+        status: ``ok``; ``invalid_json``: not JSON even after repair, or a key twice with different values;
+            ``missing_name``: no name, or one that is no string; ``malformed``: JSON, but no call, or
+            arguments that are no object; ``unclosed``.
         repairs: what was mended, in order: ``raw_newline`` (a control character inside a string),
             ``trailing_comma``, ``python_literal``, ``list_of_calls``, ``double_encoded``, ``parameters``
             (instead of ``arguments``), ``missing_arguments`` (taken as none, where there is nothing else
@@ -280,6 +283,8 @@ def _call(value: Any, repairs: tuple[str, ...]) -> CallBody:
 
 
 def _arguments(value: dict[str, Any]) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    if "parameters" in value and value.get("arguments", value["parameters"]) != value["parameters"]:
+        return None, ()  # which of them are meant?
     repairs: tuple[str, ...] = ()
     key = "arguments" if "arguments" in value else "parameters"
     if key not in value:  # arguments under another key are not the same as none
@@ -298,14 +303,14 @@ def _arguments(value: dict[str, Any]) -> tuple[dict[str, Any] | None, tuple[str,
 
 def read_json(text: str) -> tuple[Any, tuple[str, ...]]:
     """Return the value of JSON as policies write it, and the repairs that it took. Raises ValueError."""
-    try:
+    with contextlib.suppress(ValueError):
         return _decode(text)
-    except ValueError:
-        rewritten, repairs = _as_json(text)
-        if not repairs:
-            raise
-    value, more = _decode(rewritten)
-    return value, (*repairs, *more)
+    rewritten, repairs = _as_json(text)
+    if repairs:
+        with contextlib.suppress(ValueError):
+            value, more = _decode(rewritten)
+            return value, (*repairs, *more)
+    return _not_too_deep(read_literal(text)), ("python_literal",)
 
 
 def _decode(text: str) -> tuple[Any, tuple[str, ...]]:
@@ -320,6 +325,10 @@ def _guarded(decoder: json.JSONDecoder, text: str) -> Any:
         value = decoder.decode(text.strip())
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+    return _not_too_deep(value)
+
+
+def _not_too_deep(value: Any) -> Any:
     if _too_deep(value):
         raise ValueError("nested too deep")
     return value
@@ -375,5 +384,7 @@ def _refuse(text: str) -> float:
     raise ValueError(f"{text} is no JSON")
 
 
-_STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse)
-_LENIENT = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse, strict=False)
+_STRICT = json.JSONDecoder(object_pairs_hook=unique_keys, parse_float=_finite, parse_constant=_refuse)
+_LENIENT = json.JSONDecoder(
+    object_pairs_hook=unique_keys, parse_float=_finite, parse_constant=_refuse, strict=False
+)

@@ -175,7 +175,9 @@ class _WithoutTitles(GenerateJsonSchema):
 def _adapter(name: str, fields: dict[str, Any]) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
     make: Any = TypedDict  # made at run time, which type checkers do not follow
     arguments = make(name, fields)
-    arguments.__pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+    arguments.__pydantic_config__ = ConfigDict(
+        extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False
+    )
     try:
         adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(arguments)
         shape = adapter.json_schema(schema_generator=_WithoutTitles)

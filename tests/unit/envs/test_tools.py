@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
+from hyperrl.envs.json_schema import schema_coercer
 from hyperrl.envs.tool_text import result_text, shorten
 from hyperrl.envs.tools import tool
 from hyperrl.errors import ToolDefinitionError
@@ -117,6 +118,38 @@ def test_texts_are_read_at_any_depth_where_no_text_fits():
     assert (only_numbers.status, only_numbers.repairs) == ("ok", ())
     assert call(grow, {"branch": {"size": 1}, "step": "3"}).status == "bad_arguments"
     assert call(grow, {"branch": {"size": 1}, "step": "true"}).status == "bad_arguments"
+
+
+@tool
+def wait(
+    seconds: float = 0.0, times: int | None = 1, why: str | None = None, at: tuple[int, int] = (0, 0)
+) -> str:
+    """Wait.
+
+    Args:
+        seconds: how long.
+        times: how often.
+        why: for what.
+        at: where.
+    """
+    return f"{seconds!r} {times!r} {why!r} {at!r}"
+
+
+@pytest.mark.parametrize("seconds", ["nan", "NaN", "Infinity", "-inf", "1e999", float("inf")])
+def test_what_is_no_finite_number_is_none(seconds):
+    assert call(wait, {"seconds": seconds}).status == "bad_arguments"
+    assert schema_coercer({"type": "object", "properties": {"s": {"type": "number"}}})({"s": "2.5"}) == {
+        "s": 2.5
+    }
+    with pytest.raises(ValueError, match="is not of type 'number'"):
+        schema_coercer({"type": "object", "properties": {"s": {"type": "number"}}})({"s": str(seconds)})
+
+
+def test_a_text_is_no_value_only_where_no_text_fits():
+    result = call(wait, {"times": "null", "why": "null", "at": "(1, 2)"})
+    assert (result.status, result.text) == ("ok", "0.0 None 'null' (1, 2)")
+    assert call(wait, {"times": " None "}).text == "0.0 None None (0, 0)"
+    assert call(wait, {"seconds": "null"}).status == "bad_arguments"
 
 
 @pytest.mark.parametrize(
