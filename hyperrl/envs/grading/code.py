@@ -114,7 +114,7 @@ async def agrade_code(
             sandbox cannot run this (Monty has no processes).
     """
     _check(tests, entry_point, timeout_s, sandbox)
-    source = extract_code(response)
+    source = extract_code(response, defining=entry_point)
     problem = _why_unparsed(source, entry_point)
     if source is None or problem:
         not_run = (CodeTestResult(status="not_run", message="there is nothing to run"),) * len(tests)

@@ -15,35 +15,54 @@ __all__ = ["MAX_CODE_CHARS", "defines", "extract_code", "parse_code"]
 MAX_CODE_CHARS = 50_000
 """Longer programs are not read."""
 
-_FENCE = re.compile(r"^ {0,8}(`{3,})[ \t]*([^`\n]*)$", re.MULTILINE)
-_PYTHON = frozenset({"", "python", "python3", "py"})
+_FENCE = re.compile(
+    r"^(?P<indent>[ \t]{0,8}|[^`\n]*(?=`{3,}(?:python3?|py)[ \t\r]*$))"
+    r"(?P<fence>`{3,}|~{3,})[ \t]*(?P<title>[^`\n]*)$",
+    re.MULTILINE,
+)
+_PYTHON = re.compile(r"(?:\{?[ ]?\.?i?py(?:thon)?[\d.]*(?:[\s:,}].*)?)?", re.IGNORECASE)
+_MOST_BLOCKS = 16
 
 
-def extract_code(response: str) -> str | None:
+def extract_code(response: str, *, defining: str | None = None) -> str | None:
     """Return the program of a response as written, or ``None`` if it gives none.
 
     It is the last block fenced as Python or without a language; a block of another language is passed
     over, and one that is never closed ends with the text. Without any fence, the whole text is the
     program if it can be parsed. Nothing inside ``<think>`` counts.
+
+    Args:
+        response: the whole text of the policy.
+        defining: prefer the last block that gives this name a value, so that examples of use and output
+            behind the program are not taken for it.
     """
     text = strip_reasoning(response)
-    if "```" in text:
-        blocks = [code for language, code in _blocks(text) if language in _PYTHON]
-        return textwrap.dedent(blocks[-1]) if blocks else None
-    return text if text.strip() and not isinstance(parse_code(text), str) else None
+    fenced = list(_blocks(text))
+    if not fenced:
+        return text if text.strip() and not isinstance(parse_code(text), str) else None
+    blocks = [textwrap.dedent(code) for title, code in fenced if _PYTHON.fullmatch(title)]
+    if defining is not None:
+        trees = ((block, parse_code(block)) for block in blocks[: -_MOST_BLOCKS - 1 : -1])
+        meant = (block for block, tree in trees if isinstance(tree, ast.Module) and defines(tree, defining))
+        return next(meant, blocks[-1] if blocks else None)
+    return blocks[-1] if blocks else None
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the language and the content of each fenced block."""
+    """Yield what stands behind the opening fence of each block, and its content."""
     position = 0
     while (opened := _FENCE.search(text, position)) is not None:
-        fence, title = opened.groups()
+        fence = opened["fence"]
         start = opened.end() + 1
-        closing = re.compile(rf"^ {{0,8}}`{{{len(fence)},}}[ \t]*$", re.MULTILINE)
+        deepest = 3 + (len(opened["indent"]) if opened["indent"].isspace() else 0)
+        closing = re.compile(rf"^[ \t]{{0,{deepest}}}{fence[0]}{{{len(fence)},}}[ \t\r]*$", re.MULTILINE)
         closed = closing.search(text, start) if start <= len(text) else None
         end, position = (len(text), len(text)) if closed is None else closed.span()
-        words = title.split(maxsplit=1)
-        yield (words[0].lower() if words else ""), text[start:end]
+        content = text[start:end]
+        bare = content.rstrip()
+        if closed is None and bare.endswith(fence):  # closed behind its last line
+            content = bare.removesuffix(fence)
+        yield opened["title"].strip(), content
 
 
 def parse_code(source: str) -> ast.Module | str:

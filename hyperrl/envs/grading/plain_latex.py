@@ -13,15 +13,15 @@ __all__ = ["TEXT_COMMANDS", "plain_latex"]
 
 TEXT_COMMANDS = (
     "text|textbf|textrm|textit|textsf|texttt|textup|textnormal|mathrm|mathbf|mathit|mathsf|mathtt"
-    "|mbox|hbox|emph|underline|boldsymbol|bm|pmb|operatorname"
+    "|textsc|si|unit|mbox|hbox|emph|underline|boldsymbol|bm|pmb|operatorname"
 )
 """Commands that set their argument in another font, as alternatives of a regular expression."""
 
 _LOOK = (
-    r"\\(?:bf|it|rm|sf|tt|bfseries|itshape|mathstrut|displaystyle|textstyle|boldmath|centering"
+    r"\\(?:bf|it|rm|sf|tt|bfseries|itshape|mathstrut|(?:display|text|script)style|newline|boldmath|centering"
     r"|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])\s*"
     r"|\\(?:color|textcolor)\s*\{[^{}]*\}"
-    r"|\\h?phantom\s*\{[^{}]*\}|\\(?:[bB]ig{1,2}[lrm]?|checkmark|(?:black)?square|qed)(?![A-Za-z])\s*"
+    r"|\\h?phantom\s*\{[^{}]*\}|\\(?:[bB]ig{1,2}[lrm]?|checkmark|(?:black)?square|Box|qed)(?![A-Za-z])\s*"
     r"|\\\\\s*$"
 )
 _LOOKS = re.compile(_LOOK)
@@ -69,8 +69,9 @@ _GROUPED_IN_BRACES = re.compile(
 )
 _AND_IN_UNIT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{([^{{}}]{{0,40}}?[^{{}}\s])\s+(and|or)\s*\}}")
 _SYMBOL = re.compile(rf"\\({'|'.join(_SYMBOLS)})(?![A-Za-z])(?:\{{\}})?")
-_SPACE = re.compile(r"\\(?:hspace\*?|kern)\s*\{[^{}]*\}")
-_NUMBER_IN_FONT = re.compile(rf"\\(?:{TEXT_COMMANDS}|num)\s*\{{\s*([-+−]?\d[\d.,]*)\s*\}}")
+_SPACE = re.compile(r"\\(?:[hm]space\*?|kern)\s*\{[^{}]*\}")
+_SIUNITX = re.compile(r"\\(?:SI|qty|ang)\s*\{([^{}]*)\}(?:\s*\{([^{}]*)\})?")
+_NUMBER_IN_FONT = re.compile(rf"\\(?:{TEXT_COMMANDS}|num)\s*\{{\s*([-+−]?\d[\d.,]*(?:[eE][-+]?\d+)?)\s*\}}")
 _EXPONENT_IN_FONT = re.compile(rf"(?<=\d)\s*\\(?:{TEXT_COMMANDS})\s*\{{\s*([eExX])\s*\}}\s*(?=[-+]?\d)")
 _SIGN_WORD = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{\s*(minus|negative)\s*\}}", re.IGNORECASE)
 _NOTHING = re.compile(rf"\\(?:{TEXT_COMMANDS})\s*\{{\s*\}}")
@@ -96,6 +97,7 @@ def plain_latex(text: str) -> str:
         return text
     text = _COMMA_APART.sub(",", _LOOKS.sub("", text))
     text = _NOTHING.sub(" ", _SPACE.sub(" ", _SIGN_ALONE.sub(r"\1", text)))
+    text = _SIUNITX.sub(_with_unit, text)
     text = _SYMBOL.sub(lambda found: _SYMBOLS[found[1]], text)
     text = _GROUPED_IN_BRACES.sub(_ungrouped, _AND_IN_UNIT.sub(r"\\text{\1} \2 ", text))
     text = _NUMBER_IN_FONT.sub(r"\1", _EXPONENT_IN_FONT.sub(r"\1", text))
@@ -104,6 +106,11 @@ def plain_latex(text: str) -> str:
     if "\\over" in text or "\\choose" in text:
         text = _INFIX.sub(_prefix, f"{{{text}}}")
     return _REPEATING.sub(_fraction, _DOTTED.sub(r"\\overline{\1\2\3}", text))
+
+
+def _with_unit(found: re.Match[str]) -> str:
+    unit = (found[2] or "°").replace("\\per", " per ").replace("\\", "")
+    return f"{found[1]} \\text{{{unit}}}" if found[2] else f"{found[1]}{unit}"
 
 
 def _ungrouped(number: re.Match[str]) -> str:

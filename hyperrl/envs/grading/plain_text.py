@@ -53,6 +53,8 @@ _SPECIAL = {
     "∓": "\\mp ",
     "≡": "\\equiv ",
     "∶": ":",
+    "∴": "\\therefore ",
+    "⇒": "\\Rightarrow ",
     "⟨": "\\langle ",
     "⟩": "\\rangle ",
     "∛": "\\sqrt[3]",

@@ -2,9 +2,9 @@
 
 The formulas are those of the evaluation of SQuAD v1.1 (Rajpurkar et al. 2016): case, punctuation,
 the articles a, an, the and white space do not count. Two additions: beyond ASCII, compatible
-characters count as one (NFKC) and their punctuation is passed over too; and an answer of which nothing
-would remain, such as ``A`` or ``C++`` against ``The``, is compared with what was taken away, so that an
-empty response never matches it.
+characters count as one (NFKC), and their punctuation and what cannot be seen are passed over too; and an
+answer of which nothing would remain, such as ``A`` or ``C++`` against ``The``, is compared with what was
+taken away, so that an empty response never matches it.
 """
 
 from __future__ import annotations
@@ -55,14 +55,15 @@ def grade_qa(response: str, golds: str | Sequence[str], *, style: AnswerStyle = 
     Raises:
         ConfigError: there is no right answer, one of them is blank, or ``style`` is unknown.
     """
-    answers = (golds,) if isinstance(golds, str) else tuple(golds)
-    if not answers or not all(answer.strip() for answer in answers):
+    answers: tuple[object, ...] = (golds,) if isinstance(golds, str) else tuple(golds or ())
+    usable = [answer for answer in answers if isinstance(answer, str) and answer.strip()]
+    if not usable or len(usable) < len(answers):
         raise ConfigError(f"golds must hold at least one answer and no blank one, got {golds!r:.200}")
     extracted = extract_answer(response, style)
     if extracted is None:
         reason = f"no answer: nothing found in style {style!r}"
-        return QaVerdict(exact=False, f1=0.0, extracted=None, closest=answers[0], reason=reason)
-    scored = [(_score(extracted, gold), gold) for gold in answers]
+        return QaVerdict(exact=False, f1=0.0, extracted=None, closest=usable[0], reason=reason)
+    scored = [(_score(extracted, gold), gold) for gold in usable]
     (exact, f1), closest = max(scored, key=lambda one: one[0])
     reason = "equal" if exact else f"not equal: {extracted[:80]!r} has F1 {f1:.3f} with {closest[:80]!r}"
     return QaVerdict(exact=exact, f1=f1, extracted=extracted, closest=closest, reason=reason)
@@ -75,8 +76,13 @@ def normalize_words(text: str) -> str:
     """
     text = unicodedata.normalize("NFKC", text).casefold().translate(_ASCII_PUNCTUATION)
     if not text.isascii():
-        text = "".join(char for char in text if not unicodedata.category(char).startswith("P"))
+        text = "".join(char for char in text if not _is_passed_over(char))
     return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def _is_passed_over(char: str) -> bool:
+    """Whether it is punctuation, which the minus sign of mathematics is here too, or cannot be seen."""
+    return char == "−" or unicodedata.category(char).startswith(("P", "Cf"))
 
 
 def _score(answer: str, gold: str) -> tuple[bool, float]:

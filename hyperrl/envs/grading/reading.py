@@ -47,10 +47,11 @@ _SPACES = re.compile(r"(?:\\(?:[,;: ]|quad\b|qquad\b|displaystyle\b)|~|\s+)+")
 _DROPPED = re.compile(
     r"\\!|\\left\b(?!\\?\{)|\\right\b(?!\\?\})|\\(?:left|right)(?=\\?[{}])|\\?\bphantom\{\}"
 )
-_COMMANDS = re.compile(r"(?<![\\a-zA-Z])(pi|sqrt|binom)(?![a-zA-Z])")
+_COMMANDS = re.compile(r"(?<![\\a-zA-Z])(pi|sqrt|binom)(?![^\W\d_])")
 _NAME = re.compile(
     rf"([A-Za-z]{{1,20}}(?: [A-Za-z]{{1,20}}){{0,3}}|\\(?:{TEXT_COMMANDS})\s*\{{[^{{}}]*\}}"
-    r"|[A-Za-z](?:_(?:\w|\{\w{1,5}\}))?'?(?:\([^()=]{0,20}\))?|m?\s*\\angle\s*[A-Z]{1,3}"
+    r"|[A-Za-z](?:_(?:\w|\{(?:\\triangle\s*)?\w{1,5}\}))?(?:\^\{-1\})?'?(?:\([^()=]{0,20}\))?|\[[A-Z]{3,6}\]"
+    r"|\\(?:overline|vec|widehat)\s*\{[A-Za-z]{1,4}\}|\\(?:sin|cos|tan)\s*\(?\\?[A-Za-z]{1,8}\s*\)?|m?\s*\\angle\s*[A-Z]{1,3}"
     r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z]){1,4}\s*\)"
     r"|\\(?:alpha|beta|gamma|theta|phi|lambda|mu))\s*(?:=|\\approx\b|\\equiv\b|\\in\b(?=\s*[\[(\\]))\s*(?=[^=\s])"
 )
@@ -83,9 +84,15 @@ _AND = re.compile(
     rf"\s*,?\s*(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*(?:and|or)\s*\}}|\b(?:and|or)\b)\s*", re.IGNORECASE
 )
 _COMMON = re.compile(
-    r"([+-]?)(?:(\\?\$)?([0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]{1,20})(\.[0-9]{1,20})?( ?\\?%)?)\.?"
+    r"([+-]?)(?:(\\?\$)?([1-9][0-9]{0,2}(?:,[0-9]{3}){1,6}|[0-9]{1,20})(\.[0-9]{1,20})?( ?\\?%)?)\.?"
 )
 _PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])\s*")
+_EVENT = re.compile(
+    r"((?:\\Pr|\\mathbb\s*\{\s*[A-Z]\s*\}|[A-Z])\s*[(\[][^()\[\]]{1,40}[)\]])\s*=\s*(?=[^=\s])"
+)
+_THEREFORE = re.compile(r"^\s*\\(?:therefore|implies|Rightarrow)(?![A-Za-z])\s*")
+_EQUALS = re.compile(r":=|==|&\s*=")
+_TAG = re.compile(r"</?(?:b|strong|i|em|u|mark|span|p|answer|final_answer)\s*/?>")
 _CAPTION = re.compile(
     r"(?!(?:not|no|never)\b)([A-Za-z]{3,20}(?: [A-Za-z]{2,20}){0,3})\s*:\s*(?=[-+\d.$\\€£¥])"
 )
@@ -169,6 +176,7 @@ def read_answer(text: str) -> Answer:
 def _plain(text: str) -> str:
     """Take off what only decorates an answer: fonts, labels, hedges, emphasis."""
     text = _MATHS_THEN_UNIT.sub(lambda found: found[1] or found[2], plain_latex(text))
+    text = _EQUALS.sub("=", _THEREFORE.sub("", _TAG.sub("", text)))
     text = _set_in_braces(_PLAIN_RELATION.sub(lambda found: f"\\{'gl'[found[1] == '<']}e ", text))
     text = _repeating(text) or _TIMES_TEN.sub("*", _BOLD.sub(r"\1", text))
     text = _tidy(_HALF_OF_DAY.sub(r"\1m", text)).removeprefix(":").lstrip()
@@ -251,29 +259,33 @@ def describe(answer: Answer) -> str:
 def _read(text: str, *, depth: int) -> Answer:
     if depth <= 1 and text.count("=") != 1 and "=" in text:
         text = _last_of_chain(text)
-    compared = _read_relation(text, depth) if _RELATION.search(text) is not None else None
-    if compared is not None:
-        return compared
-    named = _NAME.match(text) if depth <= 1 and text.count("=") <= 1 else None
-    if named is not None:
-        return Named(_words(named[1]), _read(text[named.end() :], depth=depth + 1))
-    if depth <= 1 and text.count("=") == 1:
-        turned = _turned(text)
-        if turned is not None:
-            return turned
-    told = (_read_caption(text) if ":" in text else None) or (_read_rounded(text) if "\\a" in text else None)
-    if told is not None:
-        return told
-    infinite = _INFINITY.fullmatch(text)
-    if infinite is not None:
-        return "-infinity" if infinite[1] == "-" else "infinity"
-    quantity = read_quantity(text)
-    if quantity is not None:
-        return quantity
+    found = _read_statement(text, depth) or _read_infinity(text) or read_quantity(text)
+    if found is not None:
+        return found
     if depth >= _MAX_DEPTH:
         return _words(text)
-    found = _read_both_signs(text) or _read_enumeration(text, depth) or _read_union(text, depth)
-    return found or _read_list(text, depth) or _words(text)
+    several = _read_both_signs(text) or _read_enumeration(text, depth) or _read_union(text, depth)
+    return several or _read_list(text, depth) or _words(text)
+
+
+def _read_statement(text: str, depth: int) -> Answer | None:
+    """Read what says more than a value: a name, an inequality, a decimal beside an exact value."""
+    event = _EVENT.match(text) if depth <= 1 else None
+    if event is not None:
+        return Named(_words(event[1]), _read(text[event.end() :], depth=depth + 1))
+    compared = _read_relation(text, depth) if _RELATION.search(text) is not None else None
+    if compared is not None or depth > 1:
+        return compared
+    named = _NAME.match(text) if text.count("=") <= 1 else None
+    if named is not None:
+        return Named(_words(named[1]), _read(text[named.end() :], depth=depth + 1))
+    turned = _turned(text) if text.count("=") == 1 else None
+    return turned or _read_caption(text) or _read_rounded(text)
+
+
+def _read_infinity(text: str) -> str | None:
+    infinite = _INFINITY.fullmatch(text)
+    return infinite and ("-infinity" if infinite[1] == "-" else "infinity")
 
 
 def _last_of_chain(text: str) -> str:
@@ -301,14 +313,16 @@ def _turned(text: str) -> Answer | None:
 
 def _read_caption(text: str) -> Named | None:
     """Read ``Total cost: $18``, if what follows is a number."""
-    caption = _CAPTION.match(text)
-    value = read_quantity(text[caption.end() :]) if caption is not None else None
-    return Named(_words(caption[1]), value) if caption is not None and value is not None else None
+    caption = _CAPTION.match(text) if ":" in text else None
+    if caption is None:
+        return None
+    value = read_quantity(text[caption.end() :])
+    return Named(_words(caption[1]), value) if value is not None else None
 
 
 def _read_rounded(text: str) -> Rounded | None:
     r"""Read ``\frac{1}{3} \approx 0.33``, if the second is the first in decimals."""
-    sides = _APPROXIMATELY.split(text)
+    sides = _APPROXIMATELY.split(text) if "\\approx" in text else []
     exact, decimal = [read_quantity(side) for side in sides] if len(sides) == 2 else (None, None)
     near = None if decimal is None else decimal.value.rational
     if exact is None or decimal is None or near is None or exact.percent != decimal.percent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from fractions import Fraction
 
 from hyperrl.envs.grading.plain_latex import TEXT_COMMANDS
@@ -108,6 +109,8 @@ def split_unit(text: str) -> tuple[str, str]:
     if boxed is not None:
         unit = boxed[1].strip() + boxed[2]
         return (text[: boxed.start()].rstrip("\\ "), unit) if _is_unit(boxed[1]) else (text, "")
+    if not text.isascii():  # vowel signs and accents that stand apart
+        text = "".join(char for char in text if not unicodedata.category(char).startswith("M"))
     words = _IN_WORDS.search(text)
     if words is None or not _is_unit(words[2]) or not _stands_apart(words[1], words[2]):
         return text, ""

@@ -31,10 +31,48 @@ from hyperrl.errors import ConfigError
         ("```python", ""),
         ("```python\r\nx = 1\r\n```", "x = 1\r\n"),
         ("use ``` here", None),
+        ("```python\r\nx = 1\r\n```\r\nmore\r\n```text\r\n1\r\n```\r\n", "x = 1\r\n"),
+        ("~~~python\nx = 1\n~~~", "x = 1\n"),
+        ("```python3.11\nx = 1\n```", "x = 1\n"),
+        ("```{.python}\nx = 1\n```", "x = 1\n"),
+        ("```python:main.py\nx = 1\n```", "x = 1\n"),
+        ("```pycon\n>>> 1\n```", None),
+        ("Like this:```python\nx = 1\n```", "x = 1\n"),
+        ("\t```python\n\tx = 1\n\t```", "x = 1\n"),
+        ("```python\nx = 1```", "x = 1"),
+        ('```python\ndef f():\n    """\n    ```\n    """\n```', 'def f():\n    """\n    ```\n    """\n'),
+        ("x = '~~~ ```'", "x = '~~~ ```'"),
     ],
 )
 def test_the_last_python_block_is_read(response, code):
     assert extract_code(response) == code
+
+
+PROGRAM = "```python\ndef f(n):\n    return n\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("response", "code"),
+    [
+        (f"{PROGRAM}It prints:\n```\n3\n```", "def f(n):\n    return n\n"),
+        (f"{PROGRAM}Use it so:\n```python\nprint(f(3))\n```", "def f(n):\n    return n\n"),
+        (f"{PROGRAM}```python\ndef f(n): return 2\n```", "def f(n): return 2\n"),
+        (f"{PROGRAM}```python\ndef f(n: return 2\n```", "def f(n):\n    return n\n"),
+        ("```python\nx = 1\n```\n```\ny = 2\n```", "y = 2\n"),
+        ("```json\n{}\n```", None),
+    ],
+)
+def test_the_last_block_that_defines_the_function_is_preferred(response, code):
+    assert extract_code(response, defining="f") == code
+
+
+@pytest.mark.parametrize(
+    "part", ["```\n", "```python\nx\n```\n", "~~~", "a```python\n", "```python ", "\t" * 9 + "```\n"]
+)
+def test_a_million_characters_are_searched_for_programs_soon(part):
+    before = time.process_time()
+    extract_code(part * (1_000_000 // len(part)), defining="f")
+    assert time.process_time() - before < 5
 
 
 @pytest.mark.parametrize(

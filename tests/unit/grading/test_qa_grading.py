@@ -66,6 +66,8 @@ def test_any_text_is_graded_between_zero_and_one(text, gold):
         ("Ｐａｒｉｓ", "paris"),
         ("STRASSE", "straße"),
         ("東京。", "東京"),
+        ("\u200bPar\u00adis\ufeff", "Paris"),
+        ("−5 °C", "-5 °C"),
         ("A", "a"),
         ("the", "The"),
         ("!", "!"),
@@ -110,7 +112,7 @@ def test_the_answer_is_looked_for_where_it_stands():
     assert missing.reason.startswith("no answer")
 
 
-@pytest.mark.parametrize("golds", [[], "", "  ", ["Paris", ""]])
+@pytest.mark.parametrize("golds", [[], "", "  ", ["Paris", ""], None, [None], [5]])
 def test_an_empty_gold_is_refused(golds):
     with pytest.raises(ConfigError, match="at least one answer"):
         grade_qa("Paris", golds)
