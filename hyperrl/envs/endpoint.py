@@ -27,7 +27,7 @@ from hyperrl.sampling import Message, ToolSchema
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["ChatAnswer", "Endpoint"]
+__all__ = ["ChatAnswer", "Endpoint", "describe_wait"]
 
 LONGEST_WAIT_S = 60.0
 """Longest pause before another try. A server that asks for a longer one is not asked again."""
@@ -155,9 +155,9 @@ class Endpoint:
             except EndpointError as error:
                 if attempt == self.retries or not _passing(error):
                     raise
-                pause_s = self._pause_s(attempt, error.retry_after_s)
+                # Slept here, so that who ends the wait can read in its context what it was for.
+                await asyncio.sleep(self._pause_s(attempt, error.retry_after_s))
             attempt += 1
-            await asyncio.sleep(pause_s)
 
     async def chat(
         self, messages: Sequence[Message], *, model: str, tools: Sequence[ToolSchema] = (), **params: Any
@@ -242,6 +242,14 @@ class Endpoint:
             f"endpoint {self.base_url}: the environment {named} is not set; api_key is the name of the"
             " variable that holds the key, never the key itself"
         )
+
+
+def describe_wait(stopped: BaseException) -> str:
+    """Say what went wrong before ``stopped`` ended a wait for another try; empty where nothing did."""
+    found: BaseException | None = stopped
+    while found is not None and not isinstance(found, EndpointError):
+        found = found.__cause__ or found.__context__
+    return "" if found is None else f"; the last try: {found}"
 
 
 def _check_url(base_url: str) -> None:

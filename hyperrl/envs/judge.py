@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from hyperrl.envs.endpoint import Endpoint
+from hyperrl.envs.endpoint import Endpoint, describe_wait
 from hyperrl.envs.rewards import Unscored
 from hyperrl.errors import ConfigError, EndpointError, nearest
 
@@ -109,8 +109,9 @@ class Judge:
         try:
             async with asyncio.timeout(self.deadline_s):
                 return await self._ask(prompt, marker)
-        except TimeoutError:
-            return Unscored(f"no verdict within {self.deadline_s:g} s", kind=JUDGE_FAILURE)
+        except TimeoutError as late:
+            why = f"no verdict within {self.deadline_s:g} s{describe_wait(late)}"
+            return Unscored(why, kind=JUDGE_FAILURE)
         except EndpointError as error:
             return Unscored(error, kind=JUDGE_FAILURE)
 
@@ -210,8 +211,9 @@ class RewardModel:
         try:
             async with asyncio.timeout(self.deadline_s):
                 found = await self.endpoint.post(f"/{self.route}", self._body(question, answer))
-        except TimeoutError:
-            return Unscored(f"no score within {self.deadline_s:g} s", kind=JUDGE_FAILURE)
+        except TimeoutError as late:
+            why = f"no score within {self.deadline_s:g} s{describe_wait(late)}"
+            return Unscored(why, kind=JUDGE_FAILURE)
         except EndpointError as error:
             return Unscored(error, kind=JUDGE_FAILURE)
         try:

@@ -64,6 +64,12 @@ class Clock:
 
 def check_gymnasium(env: TextEnv) -> str:
     """Look whether gymnasium's own check passes without a warning."""
+    first, _ = env.reset(seed=0)
+    if first not in env.observation_space:
+        raise FailedError(
+            f"the first observation has {len(first):,} characters, more than {env.observation_space};"
+            " shorten it, or set self.observation_space in __init__"
+        )
     env.action_space.seed(0)  # check_env draws its actions from the space; a finding must not come and go
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

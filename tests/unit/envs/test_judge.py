@@ -308,3 +308,17 @@ def test_a_reward_model_that_is_down_is_a_judge_failure():
 def test_settings_of_a_reward_model_that_cannot_work_are_refused(settings):
     with pytest.raises(ConfigError):
         RewardModel(endpoint=Endpoint("http://x"), model="m", **settings)
+
+
+def test_a_deadline_says_what_was_waited_for():
+    async def both(url):
+        async with Endpoint(url, retries=3, backoff_s=60.0) as endpoint:
+            judging = Judge(endpoint=endpoint, model="m", rubric="?", deadline_s=0.3)
+            ranking = RewardModel(endpoint=endpoint, model="rm", deadline_s=0.3)
+            return await judging.score("4"), await ranking.score("4", question="2+2?")
+
+    with ScriptedServer(lambda path, body: (429, {"error": "slow down"})) as server:
+        judged, ranked = asyncio.run(both(server.url))
+    because = r" within 0.3 s; the last try: POST .*: status 429: .*slow down.*"
+    assert re.fullmatch(f"no verdict{because}", judged.reason)
+    assert re.fullmatch(f"no score{because}", ranked.reason)

@@ -12,6 +12,7 @@ import pytest
 
 from hyperrl.envs import JsonlTaskset, ProceduralTaskset, Task, TextEnv, check_env_contract, reward, tool
 from hyperrl.envs.author_code import describe_raised, where_raised
+from hyperrl.envs.spaces import Unicode
 from hyperrl.errors import (
     ConfigError,
     EnvError,
@@ -235,3 +236,16 @@ def test_where_no_episode_begins_that_is_the_one_finding():
 def test_a_missing_extra_of_an_episode_is_no_finding_but_what_to_install():
     with pytest.raises(MissingExtraError, match=r"pip install 'hyperrl\[nothing\]'"):
         checked(Extra)
+
+
+def test_an_observation_beyond_its_space_is_measured():
+    class Long(Easy):
+        """Talks too much."""
+
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.observation_space = Unicode(8)
+
+    found = checked(Long).checks[0]
+    assert (found.name, found.status) == ("gymnasium", "fail")
+    assert "has 22 characters, more than Unicode(max_length=8); shorten it" in found.detail
