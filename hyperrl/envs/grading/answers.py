@@ -157,6 +157,8 @@ def _equal(answer: Answer, gold: Answer, policy: AnswerPolicy) -> bool:
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
         if {answer.unit, gold.unit} == {"$", "¢"}:
             answer, gold = _in_dollars(answer), _in_dollars(gold)
+        if (answer.percent and gold.unit) or (gold.percent and answer.unit):
+            return False
         return _same_unit(answer.unit, gold.unit) and _equal_quantities(answer, gold, policy)
     if isinstance(answer, Collection) and isinstance(gold, Collection):
         return _equal_collections(answer, gold, policy)

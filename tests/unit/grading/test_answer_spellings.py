@@ -31,6 +31,7 @@ def boxed(answer: str) -> str:
         ("1\u00ad8", "18"),
         ("٪٢٥", "25"),
         ("%25", "25%"),
+        ("5 percentage points", "5%"),
         # units
         ("12 kg·m/s²", "12"),
         ("12\\ \\text{N}\\cdot\\text{m}", "12 N·m"),
@@ -125,6 +126,8 @@ def test_equal(answer, gold):
         ("17 mod 5", "17"),
         ("\\$0.50", "5 cents"),
         ("not: 18", "18"),
+        ("12\\%", "12 cm"),
+        ("\\$12", "12%"),
         ("x > 4", "x \\ge 4"),
         ("x > 4", "x < 4"),
         ("x > 4", "[4, \\infty)"),
