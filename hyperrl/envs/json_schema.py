@@ -54,8 +54,8 @@ def _refuse_strangers(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -
         return
     for name in arguments:
         if name not in known:
-            hint = nearest(name, known) or f"; known: {', '.join(known)}"
-            raise ValueError(f"there is no argument {name!r}{hint}")
+            hint = nearest(name[:80], known) or f"; known: {', '.join(known)}"
+            raise ValueError(f"there is no argument {name[:80]!r}{hint}")
 
 
 def _fit(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any:

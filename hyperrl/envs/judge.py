@@ -146,7 +146,7 @@ class Judge:
         lines = re.findall(form, text, re.MULTILINE | re.IGNORECASE)
         if not lines:
             return f"the judge gave no verdict; it ended with {text[-_EXCERPT:]!r}"
-        value = lines[-1].strip(" \t\r*_`<>.").casefold()
+        value = lines[-1].strip(" \t\r*_`<>.()[]\"'").casefold()
         if self.scale is None:
             found = _WORDS.get(value)
             return f"the verdict {value[:_EXCERPT]!r} is neither yes nor no" if found is None else found

@@ -25,6 +25,8 @@ __all__ = ["ToolSignature", "coerce_arguments", "read_signature"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ENTRY = re.compile(r"(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_MOST_PROBLEMS = 5
+_PLACE_CHARS = 100
 _SECTION = re.compile(r"[A-Z][A-Za-z ]+:\s*")
 _PASSED_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -104,11 +106,14 @@ def _validate(
     try:
         return adapter.validate_python(dict(arguments))
     except ValidationError as error:
-        raise ValueError("; ".join(_explain(problem, known) for problem in error.errors())) from None
+        problems = [_explain(problem, known) for problem in error.errors()[:_MOST_PROBLEMS]]
+        more = error.error_count() - len(problems)
+        raise ValueError("; ".join([*problems, *([f"and {more} more"] if more else [])])) from None
 
 
 def _explain(problem: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     where = ".".join(map(str, problem["loc"]))
+    where = where if len(where) <= _PLACE_CHARS else f"{where[:_PLACE_CHARS]}..."
     if problem["type"] == "extra_forbidden":
         known_names = "; known: " + ", ".join(known) if len(problem["loc"]) == 1 else ""
         return f"there is no argument {where!r}{nearest(where, known) or known_names}"

@@ -133,7 +133,8 @@ class Tool:
         try:
             values, repairs = coerce_arguments(self._signature, arguments)
         except ValueError as error:
-            return ToolResult(status="bad_arguments", text=f"Error: {error}")
+            text = shorten(f"Error: {error}", self.max_output_chars)
+            return ToolResult(status="bad_arguments", text=text)
         if self._blocking is not None and self.timeout_s is not None:
             status, text = await call_blocking(
                 self._blocking, values, timeout_s=self.timeout_s, limit=self.max_output_chars

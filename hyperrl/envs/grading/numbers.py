@@ -33,7 +33,8 @@ _GROUPED_ARITHMETIC = re.compile(
 )
 _PERCENT_BEFORE = re.compile(r"^([+-]?)\\?%\s?(?=[\d.])")
 _PERCENT = re.compile(
-    rf"(?:\s*\\?%|\s*(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*)?(?:percent(?:age points?)?|per cent)\.?\s*\}}?)$", re.IGNORECASE
+    rf"(?:\s*\\?%|\s*(?:\\(?:{TEXT_COMMANDS})\s*\{{\s*)?(?:percent(?:age points?)?|per cent)\.?\s*\}}?)$",
+    re.IGNORECASE,
 )
 _SLASH_UNIT = re.compile(r"(?<=\d)\s*/\s*(?=[^\W\d_]{2,}\.?$)")
 _EACH = re.compile(r"(?:per\s+|/\s*|an?\s+|each\s+)(?=\S)", re.IGNORECASE)

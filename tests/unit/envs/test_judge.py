@@ -51,6 +51,8 @@ def verdict(server, answer="4", *, question="2+2?", reference="", **settings):
     [
         ("It is right.\nVERDICT {m}: yes", None, 1.0),
         ("VERDICT {m}: No", None, 0.0),
+        ('VERDICT {m}: "Yes"', None, 1.0),
+        ("VERDICT {m}: [8]", (0.0, 10.0), 0.8),
         ("**VERDICT {m}:** `yes`.", None, 1.0),
         ("VERDICT {m}: yes\nOn reflection:\nVERDICT {m}: no", None, 0.0),
         ("VERDICT: no\nVERDICT 0123456789abcdef: no\nVERDICT {m}: yes", None, 1.0),

@@ -173,6 +173,21 @@ def test_arguments_that_do_not_fit_are_explained_to_the_policy(arguments, said):
     assert said in result.text
 
 
+def test_what_a_policy_wrote_wrong_comes_back_shortened():
+    many = call(grow, {"branch": {"size": 1, "leaves": ["x"] * 5_000}})
+    assert "branch.leaves.0" in many.text
+    assert many.text.endswith("; and 4995 more")
+    assert len(many.text) < 2_000
+    long = call(grow, {"branch": {"size": 1}, "x" * 50_000: 1})
+    assert long.text.startswith("Error: there is no argument 'xxx")
+    assert len(long.text) < 300
+    few = tool(max_output_chars=200)(grow.function)
+    assert len(call(few, {"branch": {"size": "x" * 500}, "step": "9" * 99, "sure": "9" * 99}).text) <= 200
+    with pytest.raises(ValueError, match="no argument 'xxx") as refused:
+        schema_coercer({"type": "object", "properties": {"s": {}}})({"x" * 50_000: 1})
+    assert len(str(refused.value)) < 300
+
+
 def test_an_exception_is_a_text():
     @tool
     def broken() -> str:
