@@ -182,8 +182,8 @@ class RecordedTurn:
             TemplateError: they cannot follow what was sampled; then nothing has changed.
             SamplingError: they cannot be shown to a policy.
         """
-        conversation = parent.conversation
-        if conversation.end != parent.index:
+        conversation, index = parent.conversation, parent.index
+        if conversation.end != index:
             conversation = conversation.branch(parent)
         said = conversation.said
         text = sole_text(new)
@@ -196,10 +196,14 @@ class RecordedTurn:
             context_ids = tuple(ids) if type(ids) is list else whole_ids(ids)
             conversation.kept.append(text)
         prompt = conversation.prompt = conversation.prompt + (said + context_ids)
-        conversation.said, conversation.end = (), -1
-        self.conversation, self.observation = conversation, text
-        self.parent, self.parent_index = parent, parent.index
-        self.ids_start, self.action_start = parent.ids_end, len(prompt)
+        conversation.said = ()
+        conversation.end = -1
+        self.conversation = conversation
+        self.observation = text
+        self.parent = parent
+        self.parent_index = index
+        self.ids_start = parent.ids_end
+        self.action_start = len(prompt)
 
 
 class Forest:
@@ -257,13 +261,16 @@ class Forest:
         if parent is None or parent.conversation is not conversation:
             self.is_chain = not turns
             self._paths[turn.seat] = None if turn.seat in self._paths else conversation
-        turn.index = conversation.end = index = len(turns)
+        index = len(turns)
         turns.append(turn)
-        turn.reply_message = reply_message
+        conversation.end = index
         conversation.said = action_ids
-        conversation.kept.append(kept)
-        turn.messages_end = len(conversation.kept)
+        messages = conversation.kept
+        messages.append(kept)
+        turn.index = index
+        turn.messages_end = len(messages)
         turn.ids_end = turn.action_start + len(action_ids)
+        turn.reply_message = reply_message
         return index
 
     def last_train_turn(self) -> int | None:

@@ -210,13 +210,15 @@ class Recorder:
             if budget.limited:
                 budget.admit_turn(use)
             turn = RecordedTurn()
-            turn.seat, turn.use = seat_name, use
+            turn.seat = seat_name
+            turn.use = use
             if after is None:
                 self._open(turn, seat, messages if type(messages) is list else list(messages), tools)
             else:
                 self._continue(turn, seat, self._followed(after, seat_name), messages)
             if isinstance(seat, RemoteSeat):
                 return await self._ask_remote(turn, seat, messages, tools, after)
+            del messages, after  # a waiting episode keeps no more than it must
             prompt = turn.conversation.prompt
             params = seat.params if max_tokens is None else seat.with_max_tokens(max_tokens).params
             if budget.limited:
@@ -331,7 +333,9 @@ class Recorder:
             message = {"role": "assistant", "content": content}
             kept = (content,)
         turn.logprobs_start = forest.draw(count, completion.logprobs, completion.policy_versions)
-        turn.text, turn.tool_calls, turn.stop_reason = text, calls, stop_reason
+        turn.text = text
+        turn.tool_calls = calls
+        turn.stop_reason = stop_reason
         turn.temperature = params.temperature
         if count < params.max_tokens:
             turn.bound = _CONTEXT  # if it was cut, then by the sampler's own limit
