@@ -9,7 +9,7 @@ from typing import Any
 
 from hyperrl.envs.tool_calls import read_json
 
-__all__ = ["decode_texts"]
+__all__ = ["decode_texts", "refuse_strangers"]
 
 _MAX_DEPTH = 64
 
@@ -30,6 +30,15 @@ def decode_texts(
     decoder = _Decoder(schema)
     decoded: dict[str, Any] = decoder.decode(dict(arguments), schema, 0)
     return decoded, (("double_encoded",) if decoder.found_encoded else ())
+
+
+def refuse_strangers(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    """Refuse what no part of ``schema`` lists, at any depth: a model would drop it without a word.
+
+    Raises:
+        ValueError: something is not listed; the message names it, for the policy.
+    """
+    _Decoder(schema).refuse_strangers(dict(arguments), schema, ())
 
 
 class _Decoder:
@@ -54,6 +63,22 @@ class _Decoder:
         if isinstance(value, list):
             return [self.decode(item, shape.get("items"), depth + 1) for item in value]
         return value
+
+    def refuse_strangers(self, value: Any, shape: Any, place: tuple[str, ...]) -> None:
+        shape = self._resolve(shape)
+        if len(place) > _MAX_DEPTH:
+            return
+        if isinstance(value, list):
+            for number, item in enumerate(value):
+                self.refuse_strangers(item, shape.get("items"), (*place, str(number)))
+        if not isinstance(value, dict) or "properties" not in shape:
+            return
+        known, closed = shape["properties"], "additionalProperties" not in shape
+        for key, part in value.items():
+            if closed and place and key not in known:
+                where = ".".join((*place, key[:80]))
+                raise ValueError(f"there is no argument {where!r}; known: {', '.join(known)}")
+            self.refuse_strangers(part, known.get(key), (*place, key))
 
     def _read(self, text: str, shape: Mapping[str, Any]) -> Any:
         with contextlib.suppress(ValueError, RecursionError):

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
-from hyperrl.envs.encoded_arguments import decode_texts
+from hyperrl.envs.encoded_arguments import decode_texts, refuse_strangers
 from hyperrl.errors import ToolDefinitionError, nearest
 from hyperrl.sampling import ToolSchema
 
@@ -86,18 +86,24 @@ def coerce_arguments(
     """Return the arguments with the types of the signature, and what was mended for it.
 
     A list or an object that was written as a string of JSON is read, at any depth where a string does not
-    fit; that is the repair ``double_encoded``.
+    fit; that is the repair ``double_encoded``. What a nested model does not list is refused, not dropped,
+    unless the model takes extra fields.
 
     Raises:
         ValueError: they do not fit; the message names each argument that does not, for the policy.
     """
+    schema = signature.schema["function"]["parameters"]
+    repairs: tuple[str, ...] = ()
     try:
-        return signature.coerce(arguments), ()
+        values = signature.coerce(arguments)
     except ValueError:
-        decoded, repairs = decode_texts(arguments, signature.schema["function"]["parameters"])
+        decoded, repairs = decode_texts(arguments, schema)
         if decoded == arguments:
             raise
-    return signature.coerce(decoded), repairs
+        values, arguments = signature.coerce(decoded), decoded
+    if "$defs" in schema:
+        refuse_strangers(arguments, schema)
+    return values, repairs
 
 
 def _validate(

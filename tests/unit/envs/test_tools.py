@@ -173,6 +173,38 @@ def test_arguments_that_do_not_fit_are_explained_to_the_policy(arguments, said):
     assert said in result.text
 
 
+class Open(BaseModel):
+    model_config = {"extra": "allow"}
+
+
+@tool
+def keep(
+    place: Place,
+    more: list[Place] | None = None,
+    free: Open | None = None,
+    table: dict[str, Any] | None = None,
+) -> str:
+    """Keep places.
+
+    Args:
+        place: one.
+        more: others.
+        free: anything.
+        table: anything.
+    """
+    return f"{place!r} {more!r} {free!r} {table!r}"
+
+
+def test_nothing_that_a_call_says_is_dropped_at_any_depth():
+    place = {"name": "x"}
+    assert call(keep, {"place": place, "free": {"a": 1}, "table": {"b": {"c": 1}}}).status == "ok"
+    refused = call(keep, {"place": {"name": "x", "hight": 5}})
+    assert refused.status == "bad_arguments"
+    assert refused.text == "Error: there is no argument 'place.hight'; known: name, height"
+    for more in ([place, {"name": "y", "z": 1}], '[{"name": "y", "z": 1}]'):
+        assert call(keep, {"place": place, "more": more}).status == "bad_arguments"
+
+
 def test_what_a_policy_wrote_wrong_comes_back_shortened():
     many = call(grow, {"branch": {"size": 1, "leaves": ["x"] * 5_000}})
     assert "branch.leaves.0" in many.text
