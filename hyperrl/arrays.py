@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hyperrl.errors import TrajectoryError
 
-__all__ = ["identical", "seal"]
+__all__ = ["identical", "is_sealed", "seal"]
 
 
 def identical(left: object, right: object) -> bool:
@@ -29,6 +29,15 @@ def identical(left: object, right: object) -> bool:
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return left.keys() == right.keys() and all(identical(left[k], right[k]) for k in left)
     return bool(left == right)
+
+
+def is_sealed(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether an array lies in bytes, which nobody can write to, and has one dimension and this very dtype.
+
+    False says nothing: then :func:`seal` must look closer.
+    """
+    base: Any = array.base
+    return type(base) is bytes and array.dtype is dtype and array.ndim == 1
 
 
 def seal(values: object, dtype: np.dtype[Any], name: str, turn: int | None = None) -> NDArray[Any]:

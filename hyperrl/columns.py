@@ -13,16 +13,25 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperrl.arrays import seal
+from hyperrl.arrays import is_sealed, seal
 from hyperrl.errors import TrajectoryError
 
-__all__ = ["NOT_SAMPLED", "EventColumns", "TurnColumns", "check_layout", "columns_of", "surely_valid"]
+__all__ = [
+    "NOT_SAMPLED",
+    "EventColumns",
+    "TurnColumns",
+    "check_layout",
+    "columns_of",
+    "places",
+    "surely_valid",
+]
 
 NOT_SAMPLED = -1
 """Policy version of a token that no published policy drew (gold text, a remote endpoint)."""
@@ -143,20 +152,29 @@ def check_layout(columns: TurnColumns) -> None:
         TrajectoryError: they do not.
     """
     ids, logprobs, versions = columns.ids, columns.logprobs, columns.policy_versions
-    named = ((ids, _IDS, "ids"), (logprobs, _LOGPROBS, "logprobs"), (versions, _IDS, "policy_versions"))
-    for array, dtype, name in named:
-        if seal(array, dtype, name) is not array:
-            raise TrajectoryError(f"columns: {name} must be a read-only array of {dtype.name}")
-    count, starts, actions, sampled = len(columns), columns.starts, columns.action_starts, columns.sampled
+    if not (is_sealed(ids, _IDS) and is_sealed(logprobs, _LOGPROBS) and is_sealed(versions, _IDS)):
+        named = ((ids, _IDS, "ids"), (logprobs, _LOGPROBS, "logprobs"), (versions, _IDS, "policy_versions"))
+        for array, dtype, name in named:
+            if seal(array, dtype, name) is not array:
+                raise TrajectoryError(f"columns: {name} must be a read-only array of {dtype.name}")
+    count, starts, actions, sampled = (
+        len(columns.parents),
+        columns.starts,
+        columns.action_starts,
+        columns.sampled,
+    )
     temperatures, uses = columns.temperatures, columns.uses
     even = count == len(actions) == len(sampled) == len(temperatures) == len(uses) == len(starts) - 1
     if not (even and count == len(columns.stop_reasons) == len(columns.policies)):
         raise TrajectoryError(f"columns: {count} parents need one value a turn in every other column")
-    lengths = columns.action_lengths
-    rising = not any(map(operator.gt, starts, actions)) and min(lengths, default=0) >= 0
-    if not rising or starts[0] != 0 or starts[-1] > len(ids):
+    positions = [0] * (2 * count + 1)
+    positions[::2], positions[1::2] = starts, actions
+    if positions != sorted(positions) or starts[0] != 0 or starts[-1] > len(ids):
         raise TrajectoryError(f"columns: turns must lie one after the other in the {len(ids)} ids")
-    drawn = sum(map(operator.mul, lengths, sampled)) if False in sampled else sum(lengths)
+    if False in sampled:
+        drawn = sum(map(operator.mul, columns.action_lengths, sampled))
+    else:
+        drawn = sum(starts) - sum(actions)
     if len(logprobs) != drawn or len(versions) != drawn:
         raise TrajectoryError(
             f"columns: {drawn} sampled action_ids but {len(logprobs)} behavior_logprobs and"
@@ -169,21 +187,30 @@ def surely_valid(columns: TurnColumns) -> bool:
 
     False says nothing: then each turn must be looked at.
     """
-    count = len(columns.parents)
-    if not len(columns.policy_versions) or False in columns.sampled or "context" in columns.uses:
+    parents, versions = columns.parents, columns.policy_versions
+    if not len(versions) or False in columns.sampled or "context" in columns.uses:
         return False
-    if columns.parents != (None, *range(count - 1)) and not _in_order(columns.parents):
+    in_order = parents[0] is None and parents[1:] == places(len(parents) - 1)
+    if not in_order and not _in_order(parents):
         return False
-    for temperature in set(columns.temperatures):
+    temperatures = columns.temperatures
+    alike = temperatures.count(temperatures[0]) == len(temperatures)
+    for temperature in temperatures[:1] if alike else temperatures:
         if not 0 <= temperature < math.inf:
             return False
-    ids, versions, logprobs = columns.ids, columns.policy_versions, columns.logprobs
-    if versions.item(0) < 0 or versions.tobytes() != versions[:1].tobytes() * len(versions):
+    ids, drawn, logprobs = columns.ids, versions.tobytes(), columns.logprobs
+    if versions.item(0) < 0 or drawn != drawn[:4] * len(versions):
         return False
     if ids.item(ids.argmin()) < 0:  # half the time of .min()
         return False
     least, greatest = logprobs.item(logprobs.argmin()), logprobs.item(logprobs.argmax())
     return least > -math.inf and greatest <= 0  # a NaN is found as either, and fails its comparison
+
+
+@lru_cache(maxsize=1024)
+def places(count: int) -> tuple[int, ...]:
+    """Return 0, 1, ... up to ``count``: the same tuple for every episode of so many turns."""
+    return tuple(range(count))
 
 
 def _in_order(parents: Sequence[int | None]) -> bool:

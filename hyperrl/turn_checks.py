@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperrl.columns import NOT_SAMPLED, columns_of, surely_valid
+from hyperrl.columns import NOT_SAMPLED, columns_of, places, surely_valid
 from hyperrl.errors import TrajectoryError
 
 __all__ = ["check_outcome", "check_references", "check_turns"]
@@ -99,8 +99,9 @@ def check_outcome(trajectory: Any) -> None:
 
 def check_references(count: int, rewarded: Sequence[int | None], read: Sequence[int | None]) -> None:
     """Check that reward terms and events name one of the ``count`` turns. Raises TrajectoryError."""
-    known = {None, *range(count)}
-    if known.issuperset(rewarded) and known.issuperset(read):
+    every = places(count)
+    known = {None, *every}
+    if known.issuperset(rewarded) and (read == every or known.issuperset(read)):
         return
     for what, named in (("reward term", rewarded), ("event", read)):
         for turn in named:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,10 @@ from hyperrl.agents.faults import EpisodeError
 from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import PolicySeat, Recorder, Seat
 from hyperrl.agents.scorers import Scorer
-from hyperrl.agents.sealing import compute_metrics, seal_events, seal_reward_terms, seal_turns
+from hyperrl.agents.sealing import Gathered, compute_metrics, seal_events, seal_reward_terms, seal_turns
 from hyperrl.agents.session import Host, Session
 from hyperrl.agents.turn_loop import TurnLoop
+from hyperrl.drafts import TrajectoryDraft, finish_trajectory
 from hyperrl.envs.driving import being_cancelled
 from hyperrl.errors import (
     ConfigError,
@@ -41,6 +42,8 @@ FATAL = (ConfigError, InvariantError, MissingExtraError, SamplerClosedError)
 """What no single episode can be blamed for: these end the whole rollout instead of one episode."""
 
 SCORING_GRACE_S = 10.0
+_FROM_TURNS = {"turns", "final_context_ids", "events", "reward_terms", "failure"}
+_SURE = {part.name for part in fields(Trajectory)} - _FROM_TURNS  # is known even where no turns can be kept
 logger = logging.getLogger(__name__)
 
 
@@ -269,52 +272,38 @@ class Episode:
 
     def seal(self) -> Trajectory:
         """Return the record of the episode."""
-        forest, ctx = self._recorder.forest, self._ctx
-        turns = forest.turns
-        steps = Steps() if ctx is None else ctx.steps
-        plan, settings = self._plan, self._settings
+        ctx = self._ctx
+        gathered = Gathered(self._recorder.forest, Steps() if ctx is None else ctx.steps)
+        plan, settings, env = self._plan, self._settings, self._env
         reason = self._truncation()
-        values: dict[str, Any] = {
-            "run_id": settings.run_id,
-            "group_id": plan.key.group_id,
-            "sample_index": plan.key.sample_index,
-            "task_id": self._task_id,
-            "env_id": plan.env_id,
-            "env_version": str(self._env.version),
-            "env_kwargs": plan.env_kwargs,
-            "reset_options": plan.reset_options,
-            "seed": self._seed,
-            "program": program_name(settings.program),
-            "sandbox_level": "none" if self._env.sandbox is None else self._env.sandbox.level,
-            "terminated": ctx is not None and ctx.terminated,
-            "truncated": reason is not None,
-            "truncation_reason": reason,
-            "metrics": compute_metrics(turns, steps, self._recorder.roots) | self._served_metrics(),
-            "timings": self._all_timings(),
-        }
+        draft: Any = TrajectoryDraft()
+        draft.run_id, draft.seed = settings.run_id, self._seed
+        draft.group_id, draft.sample_index = plan.key.group_id, plan.key.sample_index
+        draft.task_id, draft.reset_options = self._task_id, plan.reset_options
+        draft.env_id, draft.env_kwargs, draft.env_version = plan.env_id, plan.env_kwargs, str(env.version)
+        draft.program = program_name(settings.program)
+        draft.sandbox_level = "none" if env.sandbox is None else env.sandbox.level
+        draft.terminated = ctx is not None and ctx.terminated
+        draft.truncated, draft.truncation_reason = reason is not None, reason
+        draft.metrics = compute_metrics(gathered, self._recorder.roots) | self._served_metrics()
+        draft.timings = self._all_timings()
         try:
-            return Trajectory.from_columns(
-                seal_turns(forest, self._final_context_ids()),
-                seal_events(turns, steps),
-                reward_terms=self._reward_terms(),
-                failure=self._failure,
-                **values,
-            )
+            draft.failure, draft.reward_terms = self._failure, self._reward_terms(gathered)
+            columns = seal_turns(gathered, self._final_context_ids())
+            return finish_trajectory(draft, columns, seal_events(gathered))
         except (TrajectoryError, OverflowError, TypeError) as error:
             self.error = error
             failure = Failure(
                 kind="invalid_trajectory", stage="policy", reason=f"{type(error).__name__}: {error}"
             )
-            return Trajectory(failure=failure, **values)
+            return Trajectory(failure=failure, **{name: getattr(draft, name) for name in _SURE})
 
-    def _reward_terms(self) -> tuple[RewardTerm, ...]:
+    def _reward_terms(self, gathered: Gathered) -> tuple[RewardTerm, ...]:
         ctx = self._ctx
-        if ctx is None:
-            return ()
-        if not ctx.late_terms:
-            return seal_reward_terms(ctx.steps)
+        if ctx is None or not ctx.late_terms:
+            return seal_reward_terms(gathered)
         last = ctx.steps.turns[-1] if ctx.steps else self._recorder.forest.last_train_turn()
-        return seal_reward_terms(ctx.steps, [(last, term) for term in ctx.late_terms])
+        return seal_reward_terms(gathered, [(last, term) for term in ctx.late_terms])
 
     @property
     def _session(self) -> Session | None:

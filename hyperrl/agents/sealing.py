@@ -8,129 +8,164 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from struct import Struct, error
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hyperrl.agents.base import Steps
 from hyperrl.agents.forest import Forest, RecordedTurn
-from hyperrl.columns import EventColumns, TurnColumns
+from hyperrl.columns import EventColumns, TurnColumns, places
+from hyperrl.drafts import ColumnsDraft, finish_columns, of_turn
 from hyperrl.envs.messages import message_text
 from hyperrl.sampling import ToolCall
 from hyperrl.trajectory import RewardTerm, ToolRecord
 
-__all__ = ["compute_metrics", "seal_events", "seal_reward_terms", "seal_turns"]
+__all__ = ["Gathered", "compute_metrics", "seal_events", "seal_reward_terms", "seal_turns"]
 
-_TERMS, _RECORDS, _CALLS = attrgetter("reward_terms"), attrgetter("tool_records"), attrgetter("tool_calls")
+_IDS, _LOGPROBS = np.dtype(np.int32), np.dtype(np.float32)
 
 
-def seal_turns(forest: Forest, final_context_ids: Sequence[int]) -> TurnColumns:
+class Gathered:
+    """What the turns and steps of an episode hold, one tuple for each attribute; each is looked at once.
+
+    Attributes:
+        forest, steps: the recorded turns, and what reached the environment.
+        laid: the ids of all turns, in parts that follow each other.
+        starts: n + 1 positions in them: where each turn begins, and where the last one ends.
+        action_starts: n positions in them.
+        drawn_starts: ``logprobs_start`` of each turn.
+        parents, temperatures, stop_reasons, seats, uses, observations, texts, tool_calls: of each turn.
+        tool_records, reward_terms: of each step.
+    """
+
+    def __init__(self, forest: Forest, steps: Steps) -> None:
+        self.forest, self.steps, turns = forest, steps, forest.turns
+        rows: list[tuple[Any, ...]] = [
+            (
+                turn.ids_start,
+                turn.action_start,
+                turn.logprobs_start,
+                turn.parent_index,
+                turn.temperature,
+                turn.stop_reason,
+                turn.seat,
+                turn.use,
+                turn.observation,
+                turn.text,
+                turn.tool_calls,
+            )
+            for turn in turns
+        ]
+        columns: Any = zip(*rows, strict=True) if rows else [()] * 11
+        (
+            starts,
+            self.action_starts,
+            self.drawn_starts,
+            self.parents,
+            self.temperatures,
+            self.stop_reasons,
+            self.seats,
+            self.uses,
+            self.observations,
+            self.texts,
+            self.tool_calls,
+        ) = columns
+        if rows and forest.is_chain:
+            self.laid, self.starts = _chain_ids(turns[-1]), (*starts, turns[-1].ids_end)
+        else:
+            self.laid, self.starts, self.action_starts = _laid_out(turns)
+        self.tool_records = [outcome.tool_records for outcome in steps.outcomes]
+        self.reward_terms = [outcome.reward_terms for outcome in steps.outcomes]
+
+
+Laid = Sequence[Sequence[int]]
+"""Ids, in parts that follow each other."""
+
+
+def seal_turns(gathered: Gathered, final_context_ids: Sequence[int]) -> TurnColumns:
     """Return the turns, and what was read after the last action."""
-    turns = forest.turns
-    rows = [
-        (t.ids_start, t.action_start, t.logprobs_start >= 0, t.parent_index, t.temperature, t.stop_reason)
-        for t in turns
-    ]
-    starts, actions, sampled, parents, temperatures, stop_reasons = (
-        zip(*rows, strict=True) if rows else [()] * 6
-    )
-    if turns and forest.is_chain:  # they lie one after the other already
-        laid, end = turns[-1].conversation.ids, turns[-1].ids_end
-        if len(laid) > end:  # of a request that was not answered
-            laid = laid[:end]
-    else:
-        laid, starts, actions = _laid_out(turns)
-    return TurnColumns(
-        ids=_sealed_ids((*laid, *final_context_ids) if final_context_ids else laid),
-        starts=(*starts, len(laid)),
-        action_starts=actions,
-        logprobs=np.frombuffer(forest.logprobs.tobytes(), np.float32),
-        policy_versions=np.frombuffer(forest.policy_versions.tobytes(), np.int32),
-        sampled=sampled,
-        parents=parents,
-        temperatures=temperatures,
-        stop_reasons=stop_reasons,
-        policies=tuple([turn.seat for turn in turns]),
-        uses=tuple([turn.use for turn in turns]),
-    )
+    drawn, laid = gathered.drawn_starts, gathered.laid
+    ids = b"".join(map(_packed, (*laid, final_context_ids) if final_context_ids else laid))
+    draft = ColumnsDraft()
+    draft.ids = np.frombuffer(ids, _IDS)
+    draft.starts, draft.action_starts = gathered.starts, gathered.action_starts
+    draft.logprobs = np.frombuffer(bytes(gathered.forest.logprobs), _LOGPROBS)
+    draft.policy_versions = np.frombuffer(bytes(gathered.forest.policy_versions), _IDS)
+    all_sampled = min(drawn, default=0) >= 0
+    draft.sampled = (True,) * len(drawn) if all_sampled else tuple([start >= 0 for start in drawn])
+    draft.parents, draft.temperatures = gathered.parents, gathered.temperatures
+    draft.stop_reasons, draft.policies, draft.uses = gathered.stop_reasons, gathered.seats, gathered.uses
+    return finish_columns(draft)
 
 
-def _laid_out(turns: Sequence[RecordedTurn]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return all ids, turn after turn, and where in them turns and actions begin."""
-    laid: list[int] = []
-    starts, actions = [], []
+def _chain_ids(last: RecordedTurn) -> Laid:
+    """Return the ids of turns that lie one after the other already, ``last`` being the last of them."""
+    conversation = last.conversation
+    if last.action_start == len(conversation.prompt):
+        return conversation.prompt, conversation.said
+    return (conversation.prompt[: last.ids_end],)  # what is more was of a request that was not answered
+
+
+def _laid_out(turns: Sequence[RecordedTurn]) -> tuple[Laid, tuple[int, ...], tuple[int, ...]]:
+    """Return the ids of each turn, and where turns and actions begin when they follow each other."""
+    laid, starts, actions = [], [0], []
     for turn in turns:
-        starts.append(len(laid))
-        actions.append(len(laid) + turn.action_start - turn.ids_start)
-        laid += turn.conversation.ids[turn.ids_start : turn.ids_end]
-    return tuple(laid), tuple(starts), tuple(actions)
+        laid.append(turn.conversation.ids[turn.ids_start : turn.ids_end])
+        actions.append(starts[-1] + turn.action_start - turn.ids_start)
+        starts.append(starts[-1] + len(laid[-1]))
+    return laid, tuple(starts), tuple(actions)
 
 
-def _sealed_ids(ids: tuple[int, ...]) -> NDArray[np.int32]:
-    """Return ids as a read-only array; by way of bytes, which takes half as long as ``np.array``."""
+def _packed(ids: Sequence[int]) -> bytes:
+    """Return ids as C integers; it takes half as long as ``np.array``."""
     try:
-        return np.frombuffer(Struct(f"{len(ids)}i").pack(*ids), np.int32)
+        return Struct(f"{len(ids)}i").pack(*ids)
     except error:
-        return np.array(ids, np.int32)  # raises what says which id is none
+        return np.array(ids, np.int32).tobytes()  # raises what says which id is none
 
 
-def seal_events(turns: Sequence[RecordedTurn], steps: Steps) -> EventColumns:
+def seal_events(gathered: Gathered) -> EventColumns:
     """Return one event a turn, and one for what was read after the last action.
 
     A call that no tool answered is recorded with its parse status, or as ``not_run``. What a program ran
     by itself is recorded with the result that the policy read.
     """
-    count = len(turns)
-    calls = list(map(_RECORDS, steps.outcomes))
-    stepped = (True,) * count
-    if steps.turns != list(range(count)):
-        calls, stepped = _by_turn(steps, count)
-    if any(map(_CALLS, turns)):
-        results = _results(turns)
+    turns, steps, calls = gathered.forest.turns, gathered.steps, gathered.tool_records
+    every = places(len(turns))
+    stepped: tuple[bool, ...] = (True,) * len(turns)
+    if tuple(steps.turns) != every:
+        calls, stepped = _by_turn(gathered)
+    if any(gathered.tool_calls):
+        calls, results = list(calls), _results(turns)
         for turn in turns:
             if turn.tool_calls:
                 read = results.get(turn.index, {})
                 calls[turn.index] = _call_records(turn, calls[turn.index], read)
-    columns = EventColumns(
-        turns=tuple(range(count)),
-        observations=tuple([turn.observation for turn in turns]),
-        actions=tuple([turn.text for turn in turns]),
-        tool_calls=tuple(calls),
-        stepped=stepped,
-    )
+    columns = EventColumns(every, gathered.observations, gathered.texts, tuple(calls), stepped)
     last = steps.outcomes[-1].observation if steps.outcomes else ""
-    unread = bool(last) and (steps.turns[-1] is None or steps.turns[-1] == count - 1)
+    unread = bool(last) and (steps.turns[-1] is None or steps.turns[-1] == len(turns) - 1)
     return columns.with_final(str(last)) if unread else columns
 
 
-def _by_turn(steps: Steps, count: int) -> tuple[list[tuple[ToolRecord, ...]], tuple[bool, ...]]:
+def _by_turn(gathered: Gathered) -> tuple[list[tuple[ToolRecord, ...]], tuple[bool, ...]]:
     """Return what the environment's tools did in each turn, and whether it reached the environment."""
-    found: dict[int | None, tuple[ToolRecord, ...]] = {}
-    for turn, outcome, _ in steps:
-        found[turn] = (*found.get(turn, ()), *outcome.tool_records)
-    return [found.get(turn, ()) for turn in range(count)], tuple([turn in found for turn in range(count)])
+    every, found = gathered.forest.turns, dict[int | None, tuple[ToolRecord, ...]]()
+    for turn, records in zip(gathered.steps.turns, gathered.tool_records, strict=True):
+        found[turn] = (*found.get(turn, ()), *records)
+    return [found.get(turn.index, ()) for turn in every], tuple([turn.index in found for turn in every])
 
 
 def seal_reward_terms(
-    steps: Steps, late: Sequence[tuple[int | None, RewardTerm]] = ()
+    gathered: Gathered, late: Sequence[tuple[int | None, RewardTerm]] = ()
 ) -> tuple[RewardTerm, ...]:
     """Return every reward term with the turn that earned it; ``late`` ones were scored without a step."""
-    earned = zip(steps.turns, map(_TERMS, steps.outcomes), strict=True)
-    terms = [_of_turn(term, turn) for turn, terms in earned for term in terms]
-    return (*terms, *[_of_turn(term, turn) for turn, term in late])
+    earned = zip(gathered.steps.turns, gathered.reward_terms, strict=True)
+    terms = [of_turn(term, turn) for turn, terms in earned if terms for term in terms]
+    return (*terms, *[of_turn(term, turn) for turn, term in late])
 
 
-def _of_turn(term: RewardTerm, turn: int | None) -> RewardTerm:
-    return RewardTerm(
-        name=term.name, score=term.score, weight=term.weight, turn=turn, error=term.error, cause=term.cause
-    )
-
-
-def compute_metrics(
-    turns: Sequence[RecordedTurn], steps: Steps, roots: Mapping[str, int]
-) -> dict[str, float]:
+def compute_metrics(gathered: Gathered, roots: Mapping[str, int]) -> dict[str, float]:
     """Return the numbers of an episode.
 
     ``turns``, ``steps``; ``context_tokens`` and ``action_tokens``; ``tool_calls`` and
@@ -139,34 +174,45 @@ def compute_metrics(
     sampled; ``endpoint_prompt_tokens`` and ``endpoint_completion_tokens`` where an endpoint
     reports them.
     """
+    turns, starts = len(gathered.parents), gathered.starts
+    action_tokens = sum(starts) - sum(gathered.action_starts)  # the first turn starts at 0
     extra = {reason: count for reason, count in roots.items() if reason != "first"}
-    action_tokens = _action_tokens(turns)
+    records = list(chain.from_iterable(gathered.tool_records))
     metrics: dict[str, float] = {
-        "turns": len(turns),
-        "steps": len(steps),
-        "context_tokens": sum([turn.action_start - turn.ids_start for turn in turns]),
+        "turns": turns,
+        "steps": len(gathered.tool_records),
+        "context_tokens": starts[-1] - action_tokens,
         "action_tokens": action_tokens,
-        "new_root_rate": sum(extra.values()) / len(turns) if extra and turns else 0.0,
+        "new_root_rate": sum(extra.values()) / turns if extra and turns else 0.0,
+        "tool_calls": len(records),
     }
-    records = list(chain.from_iterable(map(_RECORDS, steps.outcomes)))
-    metrics["tool_calls"] = len(records)
     if records:
         statuses = Counter([record.status for record in records])
         metrics.update({f"tool_calls_{status}": count for status, count in statuses.items()})
     if extra:
         metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
     if action_tokens:  # all sampled here: of what an endpoint answers there are no tokens
-        unlearned = _action_tokens([turn for turn in turns if turn.use != "train"])
-        metrics["delivered_fraction"] = (action_tokens - unlearned) / action_tokens
-    reported = [turn.usage for turn in turns if turn.logprobs_start < 0 and turn.usage is not None]
-    if reported:
-        metrics["endpoint_prompt_tokens"] = sum(prompt for prompt, _ in reported)
-        metrics["endpoint_completion_tokens"] = sum(completion for _, completion in reported)
+        metrics["delivered_fraction"] = (action_tokens - _unlearned_tokens(gathered)) / action_tokens
+    if min(gathered.drawn_starts, default=0) < 0:
+        metrics.update(_reported_tokens(gathered.forest.turns))
     return metrics
 
 
-def _action_tokens(turns: Sequence[RecordedTurn]) -> int:
-    return sum([turn.ids_end - turn.action_start for turn in turns])
+def _unlearned_tokens(gathered: Gathered) -> int:
+    """Return how many tokens were sampled in turns that are not learned from."""
+    if gathered.uses.count("train") == len(gathered.uses):
+        return 0
+    rows = zip(gathered.uses, gathered.action_starts, gathered.starts[1:], strict=True)
+    return sum([end - start for use, start, end in rows if use != "train"])
+
+
+def _reported_tokens(turns: Sequence[RecordedTurn]) -> dict[str, float]:
+    """Return the tokens that endpoints read and sampled, where they reported them."""
+    reported = [turn.usage for turn in turns if turn.logprobs_start < 0 and turn.usage is not None]
+    if not reported:
+        return {}
+    prompt, completion = map(sum, zip(*reported, strict=True))
+    return {"endpoint_prompt_tokens": prompt, "endpoint_completion_tokens": completion}
 
 
 def _results(turns: Sequence[RecordedTurn]) -> dict[int, dict[str, str]]:

@@ -12,7 +12,7 @@ from hyperrl.agents.base import Steps
 from hyperrl.agents.limits import RolloutLimits
 from hyperrl.agents.recorder import PolicySeat, Recorder
 from hyperrl.agents.rendering import load_renderer
-from hyperrl.agents.sealing import compute_metrics, seal_events, seal_turns
+from hyperrl.agents.sealing import Gathered, compute_metrics, seal_events, seal_turns
 from hyperrl.errors import RunDirectoryError
 from hyperrl.harness.gateway import Gateway, GatewaySession, GatewaySettings
 from hyperrl.sampling import EpisodeKey, SamplingParams
@@ -108,10 +108,10 @@ async def _serve(
 def _seal(recorder: Recorder, metrics: Mapping[str, float], seed: int) -> Trajectory:
     """Return what was recorded, and let nothing be added."""
     recorder.close()
-    forest = recorder.forest
+    gathered = Gathered(recorder.forest, Steps())
     return Trajectory.from_columns(
-        seal_turns(forest, []),
-        seal_events(forest.turns, Steps()),
+        seal_turns(gathered, []),
+        seal_events(gathered),
         run_id="gateway",
         group_id=(0, 0),
         sample_index=0,
@@ -119,5 +119,5 @@ def _seal(recorder: Recorder, metrics: Mapping[str, float], seed: int) -> Trajec
         env_id="",
         seed=seed,
         program="by_hand",
-        metrics=compute_metrics(forest.turns, Steps(), recorder.roots) | dict(metrics),
+        metrics=compute_metrics(gathered, recorder.roots) | dict(metrics),
     )

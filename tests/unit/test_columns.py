@@ -1,7 +1,8 @@
-"""Trajectories built of columns: the same as those built of turns, in everything that can be asked."""
+"""Trajectories built of columns, at once or as a draft: the same as those built of turns in everything."""
 
 import dataclasses
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from strategies import identical, trajectories
 
 from hyperrl.columns import EventColumns, TurnColumns, columns_of
+from hyperrl.drafts import ColumnsDraft, TrajectoryDraft, finish_columns, finish_trajectory, of_turn
 from hyperrl.errors import TrajectoryError
-from hyperrl.trajectory import Event, RewardTerm, Trajectory
+from hyperrl.trajectory import Event, Failure, RewardTerm, Trajectory
 
 SLOW_DRAWS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OWN = ("turns", "events", "final_context_ids")
@@ -29,19 +31,36 @@ def event_columns(events: tuple[Event, ...]) -> EventColumns:
     return EventColumns(*([getattr(event, name) for event in events] for name in names))
 
 
-def rebuilt(trajectory: Trajectory, **changes: object) -> Trajectory:
+def drafted(columns: TurnColumns, events: EventColumns, **values: Any) -> Trajectory:
+    """The same as ``Trajectory.from_columns``, by way of drafts."""
+    known = {part.name: part.default for part in dataclasses.fields(Trajectory) if part.name not in OWN}
+    empty: Any = {name: {} for name in ("env_kwargs", "reset_options", "metrics", "timings")}
+    draft, columns_draft = TrajectoryDraft(), ColumnsDraft()
+    for name, value in (known | empty | values).items():
+        setattr(draft, name, value)
+    for part in dataclasses.fields(columns):
+        setattr(columns_draft, part.name, getattr(columns, part.name))
+    return finish_trajectory(draft, finish_columns(columns_draft), events)
+
+
+WAYS = pytest.mark.parametrize("build", [Trajectory.from_columns, drafted])
+
+
+def rebuilt(trajectory: Trajectory, build: Any = Trajectory.from_columns, **changes: object) -> Trajectory:
     columns = columns_of(trajectory.turns)
     ids = np.concatenate([columns.ids, trajectory.final_context_ids])
     columns = sealed(dataclasses.replace(columns, ids=ids), **changes)
     names = [field.name for field in dataclasses.fields(trajectory) if field.name not in OWN]
     values = {name: getattr(trajectory, name) for name in names}
-    return Trajectory.from_columns(columns, event_columns(trajectory.events), **values)
+    return build(columns, event_columns(trajectory.events), **values)
 
 
+@WAYS
 @SLOW_DRAWS
 @given(trajectories())
-def test_columns_give_the_same_trajectory_as_turns(trajectory):
-    again = rebuilt(trajectory)
+def test_columns_give_the_same_trajectory_as_turns(build, trajectory):
+    again = rebuilt(trajectory, build)
+    assert type(again) is Trajectory
     assert again.main_path == trajectory.main_path
     assert again.answer_turn == trajectory.answer_turn
     assert again.tool_records == trajectory.tool_records
@@ -54,15 +73,16 @@ def test_columns_give_the_same_trajectory_as_turns(trajectory):
         assert not turn.policy_versions.flags.writeable
 
 
+@WAYS
 @SLOW_DRAWS
 @given(trajectories())
-def test_columns_survive_pickling_replacing_and_terms(trajectory):
-    again = rebuilt(trajectory)
+def test_columns_survive_pickling_replacing_and_terms(build, trajectory):
+    again = rebuilt(trajectory, build)
     assert identical(pickle.loads(pickle.dumps(again)), trajectory)
     term = RewardTerm(name="late", score=1.0)
-    assert identical(rebuilt(trajectory).with_terms(term), trajectory.with_terms(term))
+    assert identical(rebuilt(trajectory, build).with_terms(term), trajectory.with_terms(term))
     assert identical(
-        dataclasses.replace(rebuilt(trajectory), seed=5), dataclasses.replace(trajectory, seed=5)
+        dataclasses.replace(rebuilt(trajectory, build), seed=5), dataclasses.replace(trajectory, seed=5)
     )
 
 
@@ -84,9 +104,14 @@ def columns(**changes: object) -> TurnColumns:
     return sealed(plain, **changes)
 
 
-def built(columns: TurnColumns, events: EventColumns | None = None) -> Trajectory:
+def built(
+    columns: TurnColumns,
+    events: EventColumns | None = None,
+    build: Any = Trajectory.from_columns,
+    **values: Any,
+) -> Trajectory:
     names = {"run_id": "r", "group_id": (0, 0), "sample_index": 0, "task_id": "t", "env_id": "e"}
-    return Trajectory.from_columns(columns, events or EventColumns([], [], [], [], []), **names)
+    return build(columns, events or EventColumns([], [], [], [], []), **(names | values))
 
 
 def test_turns_are_made_once_and_are_views() -> None:
@@ -98,6 +123,7 @@ def test_turns_are_made_once_and_are_views() -> None:
     assert all(turn.action_ids.base is trajectory.columns.ids for turn in trajectory.turns)
 
 
+@WAYS
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -111,25 +137,78 @@ def test_turns_are_made_once_and_are_views() -> None:
         ({"ids": np.array([1, 2, 3, 4, 5, -6, 7], np.int32)}, "turn 1: token ids must not be negative"),
         ({"parents": (None, 1)}, "turn 1: parent 1 must be an earlier turn"),
         ({"temperatures": (1.0, -1.0)}, "turn 1: temperature must be finite"),
+        ({"temperatures": (np.nan, np.nan)}, "turn 0: temperature must be finite"),
+        ({"temperatures": (np.inf, np.inf)}, "turn 0: temperature must be finite"),
         ({"uses": ("train", "context")}, "turn 1: a context turn was not sampled"),
         ({"logprobs": np.array([-1, -1], np.float32)}, "3 sampled action_ids but 2 behavior_logprobs"),
         ({"sampled": (True,)}, "2 parents need one value a turn"),
         ({"starts": (0, 4, 9)}, "one after the other in the 7 ids"),
         ({"starts": (1, 4, 6)}, "one after the other in the 7 ids"),
+        ({"action_starts": (5, 5)}, "one after the other in the 7 ids"),
+        ({"starts": (0, 5, 5), "action_starts": (2, 6)}, "one after the other in the 7 ids"),
+        ({"sampled": (True, False)}, "2 sampled action_ids but 3 behavior_logprobs and 3 policy_versions"),
+        ({"policy_versions": np.array([0, 0], np.int32)}, "3 behavior_logprobs and 2 policy_versions"),
+        ({"logprobs": np.array([-1, -np.inf, -1], np.float32)}, "turn 0: behavior_logprobs must be finite"),
         ({"ids": np.array([1, 2, 3, 4, 5, 6, 7], np.int64)}, "must be a one-dimensional int32 array"),
     ],
 )
-def test_broken_columns_are_refused(changes: dict[str, object], message: str) -> None:
+def test_broken_columns_are_refused(build: Any, changes: dict[str, object], message: str) -> None:
+    packed = {
+        name: np.frombuffer(value.tobytes(), value.dtype) if isinstance(value, np.ndarray) else value
+        for name, value in changes.items()
+    }
+    for broken in (columns(**changes), dataclasses.replace(columns(), **packed)):
+        with pytest.raises(TrajectoryError, match=message):
+            built(broken, build=build)
+
+
+@WAYS
+@pytest.mark.parametrize("name", ["ids", "logprobs", "policy_versions"])
+def test_columns_that_somebody_could_write_to_are_refused(build: Any, name: str) -> None:
+    writeable = dataclasses.replace(columns(), **{name: getattr(columns(), name).copy()})
+    with pytest.raises(TrajectoryError, match=f"{name} must be a read-only array"):
+        built(writeable, build=build)
+    view = getattr(writeable, name)[:]
+    view.flags.writeable = False
+    with pytest.raises(TrajectoryError, match=f"{name} must be a read-only array"):
+        built(dataclasses.replace(writeable, **{name: view}), build=build)
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("events", "values", "message"),
+    [
+        (EventColumns([2], ["x"], ["y"], [()], [True]), {}, "event names turn 2 of 2"),
+        (EventColumns((0, 1, 2), "xyz", "xyz", [()] * 3, [True] * 3), {}, "event names turn 2 of 2"),
+        (None, {"reward_terms": (RewardTerm(name="r", score=1.0, turn=2),)}, "reward term names turn 2 of 2"),
+        (None, {"reward_terms": (RewardTerm(name="r", score=np.nan),)}, "has the score nan"),
+        (None, {"truncated": True}, "must be given together"),
+        (None, {"sample_index": -1}, "sample_index must be >= 0"),
+    ],
+)
+def test_what_columns_cannot_hold_is_refused(build: Any, events: Any, values: Any, message: str) -> None:
     with pytest.raises(TrajectoryError, match=message):
-        built(columns(**changes))
+        built(columns(), events, build, **values)
 
 
-def test_columns_that_somebody_could_write_to_are_refused() -> None:
-    writeable = dataclasses.replace(columns(), ids=np.arange(7, dtype=np.int32))
-    with pytest.raises(TrajectoryError, match="ids must be a read-only array"):
-        built(writeable)
+def test_a_finished_draft_cannot_be_set_and_owns_its_mappings() -> None:
+    given_metrics = {"turns": 2.0}
+    trajectory = built(columns(), build=drafted, metrics=given_metrics)
+    given_metrics["turns"] = 3.0
+    assert trajectory.metrics == {"turns": 2.0}
+    with pytest.raises(TypeError):
+        trajectory.metrics["turns"] = 4.0  # type: ignore[index]
+    for record in (trajectory, trajectory.columns, of_turn(RewardTerm(name="r", score=1.0), 1)):
+        for part in dataclasses.fields(record):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(record, part.name, None)
 
 
-def test_an_event_of_a_turn_that_is_not_there_is_refused() -> None:
-    with pytest.raises(TrajectoryError, match="event names turn 2 of 2"):
-        built(columns(), EventColumns([2], ["x"], ["y"], [()], [True]))
+def test_a_term_of_a_turn_differs_in_nothing_else() -> None:
+    failure = Failure(kind="k", stage="reward", reason="r")
+    for term in (
+        RewardTerm(name="r", score=-0.0, weight=2.0, cause="unparsed"),
+        RewardTerm(name="r", score=None, error=failure, turn=7),
+    ):
+        assert identical(of_turn(term, 3), dataclasses.replace(term, turn=3))
+        assert type(of_turn(term, None)) is RewardTerm

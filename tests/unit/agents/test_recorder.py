@@ -16,7 +16,7 @@ from hyperrl.agents.byte_renderer import ByteRenderer
 from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import Recorder, RemoteSeat
 from hyperrl.agents.scripted import ScriptedPolicy
-from hyperrl.agents.sealing import seal_events, seal_turns
+from hyperrl.agents.sealing import Gathered, seal_events, seal_turns
 from hyperrl.errors import ConfigError, RolloutError, SamplingError, TemplateError
 from hyperrl.sampling import Completion, EpisodeKey, Reply, RequestKey, request_seed
 from hyperrl.trajectory import StopReason, Trajectory, TruncationReason
@@ -28,8 +28,8 @@ TOOLS = [
 
 def sealed(record: Recorder, final: Sequence[int] = ()) -> Trajectory:
     names: dict[str, Any] = {"group_id": (0, 0), "sample_index": 0, "task_id": "t", "env_id": "e"}
-    forest = record.forest
-    columns, events = seal_turns(forest, final), seal_events(forest.turns, Steps())
+    gathered = Gathered(record.forest, Steps())
+    columns, events = seal_turns(gathered, final), seal_events(gathered)
     return Trajectory.from_columns(columns, events, run_id="r", **names)
 
 
