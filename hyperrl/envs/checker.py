@@ -81,6 +81,6 @@ def _promises(env: TextEnv, make: conduct.Make, clock: conduct.Clock) -> dict[st
         "gold is not given away": lambda: scores.check_leak(plays()),
         "splits do not overlap": lambda: conduct.check_splits(make, env.splits),
         "options are documented": lambda: conduct.check_documented(env),
-        "pickle keeps it": lambda: conduct.check_pickle(plays()),
+        "pickle keeps it": lambda: conduct.check_pickle(plays(), make),
         "tasks are there in time": lambda: conduct.check_speed(plays(), clock),
     }

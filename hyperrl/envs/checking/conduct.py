@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import pickle
@@ -145,15 +146,15 @@ def check_trace(make: Make, tasks: Sequence[int]) -> str:
     return f"{len(played)} tasks played again"
 
 
-def check_pickle(plays: Plays) -> str:
+def check_pickle(plays: Plays, make: Make) -> str:
     """Look whether a copy through pickle plays on as the environment itself would."""
     index = plays.tasks[0]
     plays.env.reset(seed=index, options={"task": index})
     try:
         kept = pickle.dumps(plays.env)
-    except EnvError:  # the episode holds something open: then the environment is copied between two
-        plays.env.close()
-        kept = pickle.dumps(plays.env)
+    except EnvError:  # the episode holds something open, so only an environment without one is copied
+        with contextlib.closing(make()) as unused:
+            kept = pickle.dumps(unused)
     twin: TextEnv = pickle.loads(kept)
     try:
         seen = [repr(_seen(one.reset(seed=index, options={"task": index}))) for one in (plays.env, twin)]

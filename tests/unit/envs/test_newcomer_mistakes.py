@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
+import threading
 from typing import ClassVar
 
 import gymnasium
@@ -175,10 +175,11 @@ class Done(Easy):
 
 
 class Holding(Easy):
-    """Holds a folder open."""
+    """Holds a lock."""
 
     def start(self, task):
-        self.folder = self.resources.enter_context(tempfile.TemporaryDirectory())
+        self.lock = threading.Lock()  # cannot be pickled, locked or not
+        self.resources.enter_context(self.lock)
         return f"What goes with {task['n']}?"
 
 
