@@ -88,6 +88,8 @@ _OPERATION = re.compile(
 )
 _FRACTION = re.compile(r"\d[\d,]*(?:\s+\d+)?\s*/\s*\d+")
 _CHOICE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])(?![A-Z]$)(?!.*(?:\([A-Z]\)|\b[A-Z][.):])).+")
+_RUN_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_RUN = re.compile(r"\W{0,4}\d+(?:\.\d+)?(?:\s*[-‐-―−]\s*\d+(?:\.\d+)?)+\s*[^\W\d]*\W{0,4}")
 _DEGREE_OR_SPACE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\[,;:! ]")
 
 
@@ -122,10 +124,19 @@ def grade_answer(
     elif _INTEGER.fullmatch(extracted) and _INTEGER.fullmatch(gold):
         equal = abs(int(extracted) - int(gold)) <= policy.tolerance
     else:
-        equal = _equal(read_answer(extracted), read_answer(gold), policy)
+        same = _equal(read_answer(extracted), read_answer(gold), policy)
+        equal = same and not _are_other_runs(extracted, gold)
     reason = "equal" if equal else f"not equal: {extracted[:80]!r} is not {gold[:80]!r}"
     explanation = _explain(extracted, gold, policy) if explain else ""
     return Verdict(equal=equal, extracted=extracted, reason=reason, explanation=explanation)
+
+
+def _are_other_runs(answer: str, gold: str) -> bool:
+    """Whether both are ranges, scores or codes such as ``5-10`` that differ, whatever their differences."""
+    if _RUN.fullmatch(gold) is None or _RUN.fullmatch(answer) is None:
+        return False
+    one, other = [[Fraction(number) for number in _RUN_NUMBER.findall(text)] for text in (answer, gold)]
+    return one != other
 
 
 def _leaves_to_compute(answer: str) -> bool:

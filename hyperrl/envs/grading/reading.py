@@ -339,7 +339,7 @@ def _read_relation(text: str, depth: int) -> Collection | None:
     turned = sum(sign in _TURNED_RELATION for sign in parts[1::2])
     if depth > 2 or len(sides) not in (2, 3) or not all(sides) or turned not in (0, len(signs)):
         return None
-    if len(_split(text) or "") != 1:  # a list, or brackets that do not match
+    if len(_split(text) or "") != 1 or _AND.search(text):  # a list, or brackets that do not match
         return None
     step = -1 if turned else 1
     items = tuple(_read(_tidy(side), depth=depth + 1) for side in sides[::step])
@@ -372,14 +372,24 @@ def _read_enumeration(text: str, depth: int) -> Answer | None:
         return None
     found = _read_list(_AND.sub(", ", text), depth)
     values = found.answer if isinstance(found, Named) else found
-    if not isinstance(values, Collection) or any(map(_is_statement, values.items)):
+    if not isinstance(values, Collection) or any(isinstance(item, str) for item in values.items):
         return None
-    return found
+    inequalities = [item for item in values.items if isinstance(item, Collection) and item.is_inequality]
+    return _either(text, inequalities) if inequalities else found
 
 
-def _is_statement(answer: Answer) -> bool:
-    """Whether ``and`` and ``or`` mean different things between answers of this kind."""
-    return isinstance(answer, str) or (isinstance(answer, Collection) and answer.is_inequality)
+def _either(text: str, inequalities: list[Collection]) -> Collection | None:
+    """Return ``x < 1 or x > 2`` as a union; ``and`` and a comma between inequalities mean something else."""
+    letters = {
+        item for one in inequalities for item in one.items if isinstance(item, str) and _LETTER.match(item)
+    }
+    parts = [interval for one in inequalities if (interval := one.as_interval()) is not None]
+    joined = (
+        all(re.search(r"\bor\b", found[0], re.IGNORECASE) for found in _AND.finditer(text))
+        and "," not in text
+    )
+    union = joined and len(letters) == 1 and len(parts) == len(inequalities)
+    return Collection("\\cup", tuple(parts)) if union else None
 
 
 def _read_both_signs(text: str) -> Collection | None:

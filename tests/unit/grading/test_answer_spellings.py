@@ -81,6 +81,8 @@ def boxed(answer: str) -> str:
         ("4 \\ge x > 2", "2 < x \\le 4"),
         ("2 < x \\le 4", "(2, 4]"),
         ("x<2 or x>5", "x < 2 \\text{ or } x > 5"),
+        ("x<2 or x>5", "5 < x \\text{ or } x < 2"),
+        ("x < 2 \\text{ or } x \\ge 5", "(-\\infty, 2) \\cup [5, \\infty)"),
         ("x \\not= 4", "x ≠ 4"),
         # brackets
         ("[0,1[", "[0,1)"),
@@ -99,6 +101,10 @@ def boxed(answer: str) -> str:
         ("\\textbf{(E)}\\ 10", "E"),
         ("C. Paris", "C"),
         ("B: both of them", "B"),
+        # ranges, and differences
+        ("5–10", "5-10"),
+        ("5 - 10 cm", "5-10 cm"),
+        ("10-5", "5"),
         # the imaginary unit
         ("i^2+1", "0"),
         ("(1+i)(1-i)", "2"),
@@ -119,6 +125,12 @@ def test_equal(answer, gold):
         ("000,567", "567"),
         ("P(X=3) = \\frac12", "P(X=2) = \\frac12"),
         ("|x| = 12", "12"),
+        # ranges, scores, codes
+        ("5-10", "6-11"),
+        ("2020–2021", "1999-2000"),
+        ("555-1234", "556-1235"),
+        ("5-10 cm", "6-11 cm"),
+        ("**1-2-3**", "2-3-3"),
         ("5 \\approx 7", "7"),
         ("5 \\approx 7", "5"),
         ("2\\pi \\approx 7.28", "2\\pi"),
@@ -135,6 +147,10 @@ def test_equal(answer, gold):
         ("2 < x > 1", "x > 2"),
         ("1 < 2", "2"),
         ("x<2 and x>5", "x<2 or x>5"),
+        ("x<2 and x>5", "(-\\infty, 2) \\cup (5, \\infty)"),
+        ("x<2, x>5", "(-\\infty, 2) \\cup (5, \\infty)"),
+        ("x<2 or y>5", "(-\\infty, 2) \\cup (5, \\infty)"),
+        ("x<1 or x<2", "x<1"),
         ("[0,1[", "[0,1]"),
         ("]0,1[", "[0,1]"),
         ("{2,1}", "(1,2)"),
