@@ -54,10 +54,17 @@ def _answer(connection: Connection, job: tuple[str, str, str | None, bytes, int]
         function = _load(module, name, main_path)
         arguments = pickle.loads(packed)
         _send(connection, "ready", "")
-        status, text = "ok", result_text(function(**arguments))
+        status, text = _outcome(function(**arguments))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a tool raises is for the policy to read
         status, text = "error", describe_error(error)
     _send(connection, status, shorten(text, limit))
+
+
+def _outcome(value: object) -> tuple[str, str]:
+    tools = sys.modules.get("hyperrl.envs.tools")  # loaded where the tool is one that can return it
+    if tools is not None and isinstance(value, tools.ToolResult):
+        return cast("tuple[str, str]", value.told())
+    return "ok", result_text(value)
 
 
 def _send(connection: Connection, status: str, text: str) -> None:

@@ -20,12 +20,14 @@ from hyperrl.envs.driving import being_cancelled
 from hyperrl.envs.tool_process import BlockingFunction, call_blocking
 from hyperrl.envs.tool_schema import ToolSignature, coerce_arguments, read_signature
 from hyperrl.envs.tool_text import describe_error, result_text, shorten
-from hyperrl.errors import ToolDefinitionError, ToolServerError
+from hyperrl.errors import ToolDefinitionError, ToolServerError, nearest
 from hyperrl.sampling import ToolSchema
 
 __all__ = ["Tool", "ToolResult", "tool"]
 
 _LEAST_OUTPUT = 200
+_RAN = ("ok", "error", "timeout", "bad_arguments")
+"""The statuses of a call that ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,7 @@ class ToolResult:
     """What came of a call. A function may return one to set the status itself.
 
     Attributes:
-        status: ``ok``, ``bad_arguments``, ``timeout`` or ``error``.
+        status: ``ok``, ``bad_arguments``, ``timeout`` or ``error``; of a call that was not run, why.
         text: what the policy reads.
         repairs: what was mended in the arguments before it ran.
     """
@@ -41,6 +43,19 @@ class ToolResult:
     status: str
     text: str
     repairs: tuple[str, ...] = ()
+
+    def told(self) -> tuple[str, str]:
+        """Return status and text of a result that a tool returned itself.
+
+        Raises:
+            ToolDefinitionError: no call that ran has such a status, or the text is no ``str``.
+        """
+        if self.status not in _RAN:
+            hint = nearest(str(self.status), _RAN)
+            raise ToolDefinitionError(f"status must be one of {', '.join(_RAN)}, got {self.status!r}.{hint}")
+        if not isinstance(self.text, str):
+            raise ToolDefinitionError(f"text must be a str, got {self.text!r:.80}")
+        return self.status, self.text
 
 
 class Tool:
@@ -153,7 +168,7 @@ class Tool:
                 value.close()
                 raise TypeError("the tool returned a coroutine; it must be declared with async def")
             if isinstance(value, ToolResult):
-                return value.status, value.text
+                return value.told()
             return "ok", result_text(value)
         except ToolServerError:
             raise  # the episode's failure, not a text: the policy cannot do anything about it

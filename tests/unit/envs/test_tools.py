@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import datetime
+import enum
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -9,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from hyperrl.envs.json_schema import schema_coercer
 from hyperrl.envs.tool_text import result_text, shorten
-from hyperrl.envs.tools import tool
+from hyperrl.envs.tools import ToolResult, tool
 from hyperrl.errors import ToolDefinitionError
 
 
@@ -298,10 +301,52 @@ def test_results_become_text():
     assert result_text({"a": [1, None, True], "ü": 2.5}) == '{"a": [1, null, true], "ü": 2.5}'
     assert result_text(None) == "(no result)"
     assert result_text(Place(name="x")) == '{"name": "x", "height": 0.0}'
-    assert result_text({1, 2}) == '"{1, 2}"'
+    assert result_text({"b", "a", "c"}) == '["a", "b", "c"]'
+    assert (
+        result_text([Speed.FAST, Point(x=1, y=Point(x=2))]) == '["fast", {"x": 1, "y": {"x": 2, "y": null}}]'
+    )
+    assert result_text({"at": datetime.date(2020, 1, 2)}) == '{"at": "2020-01-02"}'
     loop: list[object] = []
     loop.append(loop)
     assert result_text(loop) == "[[...]]"
+
+
+@pytest.mark.parametrize("value", [iter(()), (x for x in "ab"), object(), {"a": [object()]}, lambda: 1])
+def test_what_has_no_text_is_an_error_and_no_address(value):
+    with pytest.raises(TypeError, match=r"the tool returned a \w+; it must return a text or plain data"):
+        result_text(value)
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (
+            ToolResult(status="wierd", text="x"),
+            "must be one of ok, error, timeout, bad_arguments, got 'wierd'",
+        ),
+        (ToolResult(status="eror", text="x"), "Did you mean 'error'?"),
+        (ToolResult(status="ok", text=3), "text must be a str, got 3"),
+    ],
+)
+def test_a_result_that_a_tool_makes_itself_is_checked(result, text):
+    @tool
+    def tell() -> ToolResult:
+        """Tell."""
+        return result
+
+    called = asyncio.run(tell.call({}))
+    assert called.status == "error"
+    assert text in called.text
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: object = None
+
+
+class Speed(enum.Enum):
+    FAST = "fast"
 
 
 def _undocumented(x: int) -> int:

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from hyperrl.envs import ProceduralTaskset, TextEnv, Unscored, reward, tool
+from hyperrl.envs.tools import ToolResult
 
 
 def _sum_task(rng: np.random.Generator) -> dict[str, Any]:
@@ -143,7 +144,7 @@ class Slow(TextEnv):
 
 
 @tool(timeout=1.0)
-def spin(way: str) -> str:
+def spin(way: str) -> Any:
     """Hang.
 
     Args:
@@ -158,6 +159,10 @@ def spin(way: str) -> str:
         raise ValueError("no such way")
     if way == "quick":
         return "x" * 50_000
+    if way in ("error", "wrong"):
+        return ToolResult(status=way, text="as it says itself")
+    if way == "nothing to say":
+        return iter(())
     if way == "die":
         os._exit(7)
     while way == "spin":
