@@ -168,7 +168,7 @@ def _equal(answer: Answer, gold: Answer, policy: AnswerPolicy) -> bool:
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
         if {answer.unit, gold.unit} == {"$", "¢"}:
             answer, gold = _in_dollars(answer), _in_dollars(gold)
-        if (answer.percent and gold.unit) or (gold.percent and answer.unit):
+        if answer.percent != gold.percent and (gold.unit if answer.percent else answer.unit):
             return False
         return _same_unit(answer.unit, gold.unit) and _equal_quantities(answer, gold, policy)
     if isinstance(answer, Collection) and isinstance(gold, Collection):

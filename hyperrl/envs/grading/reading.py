@@ -170,7 +170,7 @@ def read_answer(text: str) -> Answer:
         return _read_matrix(matrix[1])
     if _DATE.fullmatch(text):
         return text
-    return _read(_plain(text), depth=0)
+    return _read(_plain(text), depth=0) or _tidy_ends(text)  # a mark alone, such as =
 
 
 def _plain(text: str) -> str:
