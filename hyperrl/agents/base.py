@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload, runtime_checkable
 
 from hyperrl.agents.dotted_path import load_object
-from hyperrl.envs.messages import Action, Observation
+from hyperrl.envs.messages import Observation, whole_action
 from hyperrl.errors import ConfigError
 from hyperrl.sampling import Reply, ToolSchema
 from hyperrl.trajectory import RewardTerm, StopReason
@@ -87,15 +87,23 @@ class Steps(Sequence[StepRecord]):
     """The actions that reached the environment, in order; each record is made when it is looked at.
 
     Attributes:
-        turns, outcomes, stop_reasons: what the records hold, one of each a step.
+        parts: turn, outcome and stop reason of each step, one after the other.
     """
 
-    __slots__ = ("outcomes", "stop_reasons", "turns")
+    __slots__ = ("parts",)
 
     def __init__(self) -> None:
-        self.turns: list[int | None] = []
-        self.outcomes: list[Outcome] = []
-        self.stop_reasons: list[StopReason] = []
+        self.parts: list[Any] = []
+
+    @property
+    def turns(self) -> list[int | None]:
+        """The turn of each step."""
+        return self.parts[::3]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcome of each step."""
+        return self.parts[1::3]
 
     @overload
     def __getitem__(self, index: int) -> StepRecord: ...
@@ -104,10 +112,11 @@ class Steps(Sequence[StepRecord]):
     def __getitem__(self, index: int | slice) -> StepRecord | list[StepRecord]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        return StepRecord(self.turns[index], self.outcomes[index], self.stop_reasons[index])
+        place = range(0, len(self.parts), 3)[index]
+        return StepRecord(*self.parts[place : place + 3])
 
     def __len__(self) -> int:
-        return len(self.turns)
+        return len(self.parts) // 3
 
 
 class EpisodeContext:
@@ -213,8 +222,8 @@ class EpisodeContext:
     @property
     def terminated(self) -> bool:
         """Whether the episode has ended: by the environment, or by :meth:`finish`."""
-        outcomes = self.steps.outcomes
-        return self._finished or (bool(outcomes) and outcomes[-1].terminated)
+        parts = self.steps.parts
+        return self._finished or (bool(parts) and parts[-2].terminated)
 
     @property
     def remaining_s(self) -> float | None:
@@ -240,7 +249,7 @@ class EpisodeContext:
         """
         if isinstance(action, Reply):
             message, text, calls, stop_reason, action_ids, turn, _ = action
-            action = Action.of(text, action_ids, calls, stop_reason, message.get("content") or "")
+            action = whole_action(text, action_ids, calls, stop_reason, message.get("content") or "")
         else:
             turn, stop_reason = self.recorder.forest.last_train_turn(), StopReason.STOP
         started = perf_counter()
@@ -248,15 +257,15 @@ class EpisodeContext:
         try:
             outcome = await self.env.astep(action)
         except (Exception, asyncio.CancelledError) as error:
+            self.step_s += perf_counter() - started
             self.recorder.faults.note(error, "step")
             raise
-        finally:
-            self.step_s += perf_counter() - started
+        self.step_s += perf_counter() - started
         self.stepping = False
-        steps = self.steps
-        steps.turns.append(turn)
-        steps.outcomes.append(outcome)
-        steps.stop_reasons.append(stop_reason)
+        parts = self.steps.parts
+        parts.append(turn)
+        parts.append(outcome)
+        parts.append(stop_reason)
         return outcome
 
     async def finish(self) -> None:

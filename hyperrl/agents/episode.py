@@ -333,7 +333,7 @@ class Episode:
     def _cut_by_length(self) -> bool:
         """Whether the last action was cut: the one that was stepped, or that a served program was sent."""
         steps = Steps() if self._ctx is None else self._ctx.steps
-        if steps.stop_reasons and steps.stop_reasons[-1] is StopReason.LENGTH:
+        if steps.parts and steps.parts[-1] is StopReason.LENGTH:
             return True
         if self._session is None:
             return False

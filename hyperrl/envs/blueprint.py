@@ -41,6 +41,11 @@ class Blueprint:
     takes_options: bool
 
     @property
+    def replies_at_once(self) -> bool:
+        """Whether a plain function answers an action, and nothing scores the step."""
+        return self.reply is not None and not self.reply.is_async and not self.step_rewards
+
+    @property
     def reward_names(self) -> list[str]:
         """The names of all rewards."""
         return [part.name for part, _ in (*self.rewards, *self.step_rewards, *self.group_rewards)]

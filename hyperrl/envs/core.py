@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from gymnasium.error import ResetNeeded
 from hyperrl.envs.blueprint import Blueprint, read_blueprint
 from hyperrl.envs.driving import drive_in_place, drive_on_loop, in_event_loop
 from hyperrl.envs.episode import Episode
+from hyperrl.envs.injection import Injected
 from hyperrl.envs.messages import Observation, as_messages
 from hyperrl.envs.outcome import Outcome
 from hyperrl.envs.played import PlayedGroup
@@ -106,6 +107,7 @@ class TextEnv(SeededEnv, ABC):
     sandbox: Sandbox | None = None
     workspace: Path | None = None
     _blueprint: ClassVar[Blueprint]
+    _call_reply: ClassVar[Callable[[Any, Episode], Any]]
     observation_space: Any = SpaceOnDemand()
     action_space: Any = SpaceOnDemand()
     split: str = cast(str, SetByInit())
@@ -122,6 +124,8 @@ class TextEnv(SeededEnv, ABC):
                 )
         if not getattr(cls.start, "__isabstractmethod__", False):
             cls._blueprint = read_blueprint(cls, silent_reply=TextEnv.reply)
+            if cls._blueprint.reply is not None:
+                cls._call_reply = cls._blueprint.reply.call
 
     def __init__(self, *, split: str = "train", render_mode: str | None = None) -> None:
         if split not in self.splits:
@@ -137,8 +141,9 @@ class TextEnv(SeededEnv, ABC):
         self._episode: Episode | None = None
         self._offered: dict[str, Tool] | None = None
         self._suspends = self._blueprint.suspends
+        self._replies_at_once = self._blueprint.replies_at_once
         self._face = None
-        self._live = False
+        self._awaiting: Episode | None = None  # the episode that an action may be taken in
         self._ending = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -273,17 +278,17 @@ class TextEnv(SeededEnv, ABC):
         Raises:
             ResetNeeded: the episode has ended already.
         """
-        if not self._live:
+        episode, self._awaiting = self._awaiting, None
+        if episode is None:
             raise ResetNeeded(_NO_TURN)
-        self._live = False
         try:
-            return await self._score(self._playing, self._blueprint.rewards)
+            return await self._score(episode, self._blueprint.rewards)
         finally:
-            await self._playing.release()
+            await episode.release()
 
     async def aclose_episode(self) -> None:
         """End the episode as it stands, and close what it opened. Twice is no error."""
-        self._live = False
+        self._awaiting = None
         if self._episode is not None and self._episode.ends():
             await self._episode.release()
 
@@ -364,7 +369,7 @@ class TextEnv(SeededEnv, ABC):
         except BaseException:
             await self.aclose_episode()
             raise
-        self._live = True
+        self._awaiting = episode
         return _new(Outcome, ("reset", observation, episode.task.task_id, False, (), ()))
 
     def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Episode:
@@ -394,35 +399,42 @@ class TextEnv(SeededEnv, ABC):
     async def _step(self, action: str) -> Outcome:
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, got {type(action).__name__}")
-        if not self._live:
+        episode = self._awaiting
+        if episode is None:
             raise ResetNeeded(_NO_TURN)
-        self._live = False
-        episode, blueprint = self._episode or self._playing, self._blueprint
+        self._awaiting = None
         try:
-            calls = episode.act(action, with_tools=bool(self._offered))
-            if episode.cut:
-                records = episode.tool_records = unrun_records(calls)
-                outcome = await self._end(episode, records)
-            elif calls:
-                outcome = await self._run_tools(episode, calls)
+            calls = episode.act(action, self._offered)
+            if calls or episode.cut or not self._replies_at_once:
+                outcome = await self._step_at_length(episode, calls)
             else:
-                reply = blueprint.reply
-                said: Any = None if reply is None else reply.call(self, episode)
-                if reply is not None and reply.is_async:
-                    said = await said
-                if type(said) is str and not self._ending and not blueprint.step_rewards:
+                said = self._call_reply(episode)
+                if type(said) is str and not self._ending:
+                    if episode is self._episode:  # else a reset meanwhile has begun another
+                        self._awaiting = episode
                     observation = episode.hear_text(said)
-                    self._live = self._live or episode is self._episode
-                    values = ("reply", observation, episode.task.task_id, False, (), ())
-                    outcome = _new(Outcome, values)
-                else:
-                    outcome = await self._answer(episode, said)
+                    return _new(Outcome, ("reply", observation, episode.task.task_id, False, (), ()))
+                outcome = await self._answer(episode, said)
         except BaseException:
             await episode.release()
             raise
         if outcome.terminated and episode.ends():
             await episode.release()
         return outcome
+
+    def _step_at_length(self, episode: Episode, calls: tuple[ToolCall, ...]) -> Coroutine[Any, Any, Outcome]:
+        """Take an action that is more than one text answered by another."""
+        if episode.cut:
+            records = episode.tool_records = unrun_records(calls)
+            return self._end(episode, records)
+        if calls:
+            return self._run_tools(episode, calls)
+        reply = self._blueprint.reply
+        return self._end(episode) if reply is None else self._await_reply(episode, reply)
+
+    async def _await_reply(self, episode: Episode, reply: Injected) -> Outcome:
+        said = reply.call(self, episode)
+        return await self._answer(episode, await said if reply.is_async else said)
 
     async def _answer(self, episode: Episode, said: object) -> Outcome:
         """Go on after a reply, or end: without one the action was the answer."""
@@ -451,7 +463,8 @@ class TextEnv(SeededEnv, ABC):
     ) -> Outcome:
         rewards = self._blueprint.step_rewards
         terms = await self._score(episode, rewards) if rewards else ()
-        self._live = self._live or episode is self._episode  # a reset meanwhile has begun another episode
+        if episode is self._episode:  # else a reset meanwhile has begun another
+            self._awaiting = episode
         return Outcome(kind, observation, episode.task.task_id, False, terms, records)
 
     async def _end(

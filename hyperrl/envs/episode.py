@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from hyperrl.envs.driving import being_cancelled, in_event_loop
-from hyperrl.envs.messages import Action, Observation, message_text, visible_text
+from hyperrl.envs.messages import Action, Observation, message_text, new_text, visible_text
 from hyperrl.envs.random_source import RandomSource
 from hyperrl.envs.taskset import Task
 from hyperrl.envs.tool_calls import parse_tool_calls
+from hyperrl.envs.tools import Tool
 from hyperrl.errors import EnvError
 from hyperrl.sampling import Message, ToolCall
 from hyperrl.trajectory import StopReason, ToolRecord
@@ -123,26 +124,31 @@ class Episode:
     def hear_text(self, text: str) -> Observation:
         """Take note of one user message that the policy reads next, and return it as an observation."""
         self._said.append(text)
-        return Observation.of(text)
+        observation = new_text(Observation, text)
+        observation.said = text
+        return observation
 
-    def act(self, action: str, *, with_tools: bool) -> tuple[ToolCall, ...]:
-        """Take note of an action, and return the tool calls in it where the episode has tools."""
+    def act(self, action: str, tools: Mapping[str, Tool] | None) -> tuple[ToolCall, ...]:
+        """Take note of an action, and return the calls of ``tools`` in it."""
         self.action = action
         self.turn += 1
-        self.tool_records = ()
         if isinstance(action, Action):
-            self._answer = action.content
-            self.stop_reason = action.stop_reason or _STOP
+            answer, stop_reason = action.content, action.stop_reason
         else:
-            self._answer = None
-            self.stop_reason = _STOP
-        self.cut = self.stop_reason is not _STOP and self.stop_reason in _CUT
-        calls = self._read_calls(action) if with_tools else ()
-        if calls:
-            self._said.append((action, self._answer, calls))
-        else:
-            self._said.append(str(action) if self._answer is None else self._answer)
-        return calls
+            answer = stop_reason = None
+        self._answer = answer
+        if stop_reason is not self.stop_reason:
+            self.stop_reason = stop_reason or _STOP
+            self.cut = self.stop_reason in _CUT
+        if tools:
+            self.tool_records = ()
+            calls = self._read_calls(action)
+            if calls:
+                self._said.append((action, self._answer, calls))
+                return calls
+            answer = self._answer
+        self._said.append(str(action) if answer is None else answer)
+        return ()
 
     def _read_calls(self, action: str) -> tuple[ToolCall, ...]:
         """Return the tool calls that an action carries, or those that its text holds."""

@@ -18,9 +18,7 @@ def some_steps(count: int) -> tuple[Steps, list[StepRecord]]:
     steps, records = Steps(), []
     for turn in range(count):
         outcome = Outcome("reply", Observation(f"say {turn}"), "t")
-        steps.turns.append(turn)
-        steps.outcomes.append(outcome)
-        steps.stop_reasons.append(StopReason.STOP)
+        steps.parts += [turn, outcome, StopReason.STOP]
         records.append(StepRecord(turn, outcome, StopReason.STOP))
     return steps, records
 
@@ -32,6 +30,7 @@ def test_steps_read_like_a_list_of_records() -> None:
     assert steps[1:] == records[1:]
     assert steps[::-1] == records[::-1]
     assert len(steps) == 3
+    assert (steps.turns, steps.outcomes) == ([0, 1, 2], [record.outcome for record in records])
     assert steps[-1].outcome.observation == "say 2"
     assert not Steps()
     with pytest.raises(IndexError):

@@ -24,8 +24,8 @@ COPIES = [
 
 @given(text=any_text)
 def test_a_plain_observation_is_one_user_message(text):
-    made = Observation.of(text)
-    assert (made, type(made), made.messages) == (text, Observation, Observation(text).messages)
+    made = Observation(text)
+    assert (made, type(made), made.messages) == (text, Observation, ({"role": "user", "content": text},))
     assert made.messages == Observation.from_messages([{"role": "user", "content": text}]).messages
 
 
