@@ -11,7 +11,7 @@ from hyperrl.envs.rewards import Reward
 from hyperrl.envs.tools import Tool
 from hyperrl.errors import ConfigError, EnvError, RewardDefinitionError, ToolDefinitionError, nearest
 
-__all__ = ["Blueprint", "read_blueprint"]
+__all__ = ["Blueprint", "check_part_names", "read_blueprint"]
 
 K = TypeVar("K")
 
@@ -25,6 +25,7 @@ class Blueprint:
         reply: answers an action, where the class has one.
         rewards: the rewards of an episode's end, each with how to call it, in the order of definition.
         step_rewards: those of every step.
+        last_rewards: those of the last step: of every step, then of the end.
         group_rewards: those of a whole group.
         tools: the tools by name, in the order of definition.
         suspends: some part waits for something, so that an event loop is needed.
@@ -35,6 +36,7 @@ class Blueprint:
     reply: Injected | None
     rewards: tuple[tuple[Reward, Injected], ...]
     step_rewards: tuple[tuple[Reward, Injected], ...]
+    last_rewards: tuple[tuple[Reward, Injected], ...]
     group_rewards: tuple[tuple[Reward, Injected], ...]
     tools: dict[str, Tool]
     suspends: bool
@@ -50,26 +52,24 @@ class Blueprint:
         """The names of all rewards."""
         return [part.name for part, _ in (*self.rewards, *self.step_rewards, *self.group_rewards)]
 
-    def check_options(self, owner: str, options: Mapping[str, Any]) -> None:
+    def check_options(self, owner: type, options: Mapping[str, Any]) -> None:
         """Refuse reset options that no part of the class ``owner`` asks for. Raises ConfigError."""
         if self.takes_options or len(options) == ("task" in options):
             return
         strangers = sorted(options.keys() - {"task"}, key=str)
         if strangers:
             raise ConfigError(
-                f"{owner} has no reset option {strangers[0]!r}, only 'task'."
+                f"{owner.__name__} has no reset option {strangers[0]!r}, only 'task'."
                 f"{nearest(str(strangers[0]), ['task'])}"
             )
 
-    def check_weights(self, owner: str, weights: Mapping[str, float]) -> None:
+    def check_weights(self, owner: type, weights: Mapping[str, float]) -> None:
         """Refuse weights of rewards that the class ``owner`` does not have. Raises ConfigError."""
-        if not weights:
-            return
         names = self.reward_names
         for name in weights:
             if name not in names and name.partition("/")[0] not in names:
                 raise ConfigError(
-                    f"{owner}.reward_weights names {name!r}, but the rewards are {names}."
+                    f"{owner.__name__}.reward_weights names {name!r}, but the rewards are {names}."
                     f"{nearest(name, names)}"
                 )
 
@@ -91,17 +91,31 @@ def read_blueprint(cls: type, *, silent_reply: Callable[..., Any]) -> Blueprint:
     _check_names(cls, [part.name for part, _ in rewards], RewardDefinitionError)
     tools = _parts(cls, Tool)
     _check_names(cls, [part.name for part in tools], ToolDefinitionError)
+    of_end, of_step, of_group = (
+        tuple(pair for pair in rewards if pair[0].at == moment) for moment in ("end", "step", "group")
+    )
     injected = [start, *([reply] if reply else []), *(call for part, call in rewards if part.at != "group")]
     return Blueprint(
         start=start,
         reply=reply,
-        rewards=tuple(pair for pair in rewards if pair[0].at == "end"),
-        step_rewards=tuple(pair for pair in rewards if pair[0].at == "step"),
-        group_rewards=tuple(pair for pair in rewards if pair[0].at == "group"),
+        rewards=of_end,
+        step_rewards=of_step,
+        last_rewards=(*of_step, *of_end),
+        group_rewards=of_group,
         tools={part.name: part for part in tools},
         suspends=any(part.is_async for part in injected) or any(part.suspends for part in tools),
         takes_options=any("options" in part.names for part in injected),
     )
+
+
+def check_part_names(cls: type, base: type, set_by_init: frozenset[str]) -> None:
+    """Refuse a tool or reward of ``cls`` that hides what ``base`` has or sets. Raises EnvError."""
+    for name, part in vars(cls).items():
+        if isinstance(part, (Tool, Reward)) and (name in set_by_init or hasattr(base, name)):
+            raise EnvError(
+                f"{cls.__name__}.{name} hides a part of {base.__name__} of that name; call the function"
+                f" otherwise and keep its name with name={name!r}"
+            )
 
 
 def _inject_reward(cls: type, part: Reward) -> Injected:

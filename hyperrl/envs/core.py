@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from gymnasium.error import ResetNeeded
 
-from hyperrl.envs.blueprint import Blueprint, read_blueprint
+from hyperrl.envs.blueprint import Blueprint, check_part_names, read_blueprint
 from hyperrl.envs.driving import drive_in_place, drive_on_loop, in_event_loop
 from hyperrl.envs.episode import Episode
-from hyperrl.envs.injection import Injected
 from hyperrl.envs.messages import Observation, as_messages
 from hyperrl.envs.outcome import Outcome
 from hyperrl.envs.played import PlayedGroup
-from hyperrl.envs.random_source import SeededEnv
-from hyperrl.envs.rewards import Reward
-from hyperrl.envs.scoring import Rewards, score_episode, score_members
+from hyperrl.envs.random_source import RandomSource, SeededEnv
+from hyperrl.envs.scoring import score_episode, score_members
 from hyperrl.envs.set_by_init import SetByInit, SpaceOnDemand
 from hyperrl.envs.taskset import Task, Taskset, as_taskset, find_task
 from hyperrl.envs.tool_turn import choose_tools, run_calls, tool_messages, unrun_records
@@ -43,6 +41,7 @@ __all__ = ["TextEnv", "score_as_it_stands"]
 T = TypeVar("T")
 _new = tuple.__new__  # makes a named tuple of all its values in half the time of its own constructor
 Face = Literal["sync", "async"]
+_NOTHING = Observation("", ())
 _NO_TURN = "the episode has ended (or failed, or another step is running); call reset"
 _SET_BY_INIT = frozenset({"split", "render_mode", "observation_space", "action_space"})
 
@@ -116,12 +115,7 @@ class TextEnv(SeededEnv, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, part in vars(cls).items():
-            if isinstance(part, (Tool, Reward)) and (name in _SET_BY_INIT or hasattr(TextEnv, name)):
-                raise EnvError(
-                    f"{cls.__name__}.{name} hides a part of TextEnv of that name; call the function otherwise"
-                    f" and keep its name with name={name!r}"
-                )
+        check_part_names(cls, TextEnv, _SET_BY_INIT)
         if not getattr(cls.start, "__isabstractmethod__", False):
             cls._blueprint = read_blueprint(cls, silent_reply=TextEnv.reply)
             if cls._blueprint.reply is not None:
@@ -214,7 +208,7 @@ class TextEnv(SeededEnv, ABC):
     @property
     def task(self) -> Task:
         """The task that is played. Raises EnvError before the first reset."""
-        return self._playing.task
+        return (self._episode or self._playing).task
 
     @property
     def taskset(self) -> Taskset:
@@ -244,8 +238,10 @@ class TextEnv(SeededEnv, ABC):
 
     # The two faces.
 
-    async def areset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Outcome:
-        """Begin an episode.
+    def areset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> Coroutine[Any, Any, Outcome]:
+        """Begin an episode when awaited.
 
         Args:
             seed: seeds the environment's generator; ``None`` goes on with it.
@@ -257,7 +253,7 @@ class TextEnv(SeededEnv, ABC):
             EnvError: the instance was first reset through ``reset``.
         """
         self._take_face("async")
-        return await self._reset(seed, options)
+        return self._reset(seed, options)
 
     def astep(self, action: str) -> Coroutine[Any, Any, Outcome]:
         """Take an action when awaited.
@@ -282,7 +278,7 @@ class TextEnv(SeededEnv, ABC):
         if episode is None:
             raise ResetNeeded(_NO_TURN)
         try:
-            return await self._score(episode, self._blueprint.rewards)
+            return await score_episode(self, self._blueprint.rewards, episode, self.reward_weights)
         finally:
             await episode.release()
 
@@ -358,7 +354,8 @@ class TextEnv(SeededEnv, ABC):
     # The one implementation.
 
     async def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Outcome:
-        await self.aclose_episode()
+        if self._episode is not None:
+            await self.aclose_episode()
         try:
             episode = self._begin(seed, options)
             start = self._blueprint.start
@@ -375,18 +372,21 @@ class TextEnv(SeededEnv, ABC):
     def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Episode:
         self._seed(seed)
         self._ending = False
-        options = dict(options or {})
-        self._blueprint.check_options(type(self).__name__, options)
-        self._blueprint.check_weights(type(self).__name__, self.reward_weights)
-        episode = Episode(self._pick_task(options.get("task")), self._random_source(), options)
+        options = dict(options) if options else {}
+        if options:
+            self._blueprint.check_options(type(self), options)
+        if self.reward_weights:
+            self._blueprint.check_weights(type(self), self.reward_weights)
+        random = self._random_source()
+        episode = Episode(self._pick_task(options.get("task"), random), random, options)
         self._episode, self._offered = episode, None
         return episode
 
     def _start_conversation(self, episode: Episode, said: object) -> Observation:
         """Choose the tools, and return what ``start`` said."""
         offered = self._offered = self._choose_tools()
-        blueprint = self._blueprint
-        self._suspends = blueprint.suspends or any(tool.suspends for tool in offered.values())
+        known, suspends = self._blueprint.tools, self._blueprint.suspends
+        self._suspends = suspends or (offered is not known and any(t.suspends for t in offered.values()))
         if type(said) is str and self.system_prompt is None:
             return episode.hear_text(said)
         messages = as_messages(said, f"{type(self).__name__}.start")
@@ -430,14 +430,13 @@ class TextEnv(SeededEnv, ABC):
         if calls:
             return self._run_tools(episode, calls)
         reply = self._blueprint.reply
-        return self._end(episode) if reply is None else self._await_reply(episode, reply)
+        return self._answer(episode, None if reply is None else reply.call(self, episode))
 
-    async def _await_reply(self, episode: Episode, reply: Injected) -> Outcome:
-        said = reply.call(self, episode)
-        return await self._answer(episode, await said if reply.is_async else said)
-
-    async def _answer(self, episode: Episode, said: object) -> Outcome:
+    async def _answer(self, episode: Episode, said: Any) -> Outcome:
         """Go on after a reply, or end: without one the action was the answer."""
+        reply = self._blueprint.reply
+        if reply is not None and reply.is_async:
+            said = await said
         if said is None:
             return await self._end(episode)
         observation = Observation.from_messages(as_messages(said, f"{type(self).__name__}.reply"))
@@ -462,7 +461,7 @@ class TextEnv(SeededEnv, ABC):
         records: tuple[ToolRecord, ...] = (),
     ) -> Outcome:
         rewards = self._blueprint.step_rewards
-        terms = await self._score(episode, rewards) if rewards else ()
+        terms = await score_episode(self, rewards, episode, self.reward_weights) if rewards else ()
         if episode is self._episode:  # else a reset meanwhile has begun another
             self._awaiting = episode
         return Outcome(kind, observation, episode.task.task_id, False, terms, records)
@@ -471,21 +470,11 @@ class TextEnv(SeededEnv, ABC):
         self,
         episode: Episode,
         records: tuple[ToolRecord, ...] = (),
-        observation: Observation | None = None,
+        observation: Observation = _NOTHING,
     ) -> Outcome:
-        return Outcome(
-            kind="final",
-            observation=Observation("", ()) if observation is None else observation,
-            task_id=episode.task.task_id,
-            terminated=True,
-            reward_terms=await self._score(
-                episode, (*self._blueprint.step_rewards, *self._blueprint.rewards)
-            ),
-            tool_records=records,
-        )
-
-    async def _score(self, episode: Episode, rewards: Rewards) -> tuple[RewardTerm, ...]:
-        return await score_episode(self, rewards, episode, self.reward_weights)
+        rewards = self._blueprint.last_rewards
+        terms = await score_episode(self, rewards, episode, self.reward_weights)
+        return _new(Outcome, ("final", observation, episode.task.task_id, True, terms, records))
 
     @property
     def _playing(self) -> Episode:
@@ -493,10 +482,10 @@ class TextEnv(SeededEnv, ABC):
             raise EnvError(f"{type(self).__name__} plays no task yet; reset it first")
         return self._episode
 
-    def _pick_task(self, wanted: object) -> Task:
+    def _pick_task(self, wanted: object, random: RandomSource) -> Task:
         # Always draw: the same seed then gives the same episode, however its task was named.
         tasks = self.taskset
-        drawn = self._random_source().draw_task(len(tasks), needed=wanted is None)
+        drawn = random.draw_task(len(tasks), needed=wanted is None)
         return tasks[drawn] if wanted is None else find_task(tasks, wanted)
 
     def _choose_tools(self) -> dict[str, Tool]:

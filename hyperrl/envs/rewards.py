@@ -131,7 +131,9 @@ class Reward:
 
     def terms(self, value: object) -> tuple[RewardTerm, ...]:
         """Return the terms that a returned value stands for: one, or one for each key of a mapping."""
-        if type(value) is float or not isinstance(value, Mapping):
+        if type(value) is float and -_LARGEST_SCORE <= value <= _LARGEST_SCORE:
+            return (RewardTerm(name=self.name, score=value, weight=self.weight),)
+        if not isinstance(value, Mapping):
             return (self._term(self.name, value),)
         if not value:
             return (self._unscored(self.name, "reward_error", "it returned an empty mapping"),)

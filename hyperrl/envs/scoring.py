@@ -34,12 +34,12 @@ async def score_episode(
             value = injected.call(env, episode)
             if injected.is_async:
                 value = await reward.settle(value)
-            terms.extend(reward.terms(value))
+            terms += reward.terms(value)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # unscored, never 0
             if isinstance(error, asyncio.CancelledError) and being_cancelled():
                 raise
             terms.extend(reward.failed(error))
-    return _weighted(terms, weights)
+    return _weighted(terms, weights) if weights else tuple(terms)
 
 
 async def score_members(
@@ -63,10 +63,8 @@ async def score_members(
             found = [reward.failed(error)] * count
         for terms, more in zip(members, found, strict=True):
             terms.extend(more)
-    return [_weighted(terms, weights) for terms in members]
+    return [_weighted(terms, weights) if weights else tuple(terms) for terms in members]
 
 
 def _weighted(terms: Sequence[RewardTerm], weights: Mapping[str, float]) -> tuple[RewardTerm, ...]:
-    if not weights:
-        return tuple(terms)
     return tuple(replace(t, weight=weights[t.name]) if t.name in weights else t for t in terms)

@@ -90,18 +90,22 @@ class Taskset(Protocol):
 class ListTaskset:
     """Tasks held in memory; a mapping becomes a task named by its position.
 
+    Attributes:
+        tasks: all of them, in order.
+
     Raises:
         EnvError: an item is neither a task nor a mapping.
     """
 
     def __init__(self, tasks: Sequence[Task | Mapping[str, Any]]) -> None:
-        self._tasks = [t if isinstance(t, Task) else Task(str(i), t) for i, t in enumerate(tasks)]
+        self.tasks = [t if isinstance(t, Task) else Task(str(i), t) for i, t in enumerate(tasks)]
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self.tasks)
 
     def __getitem__(self, index: int, /) -> Task:
-        return self._tasks[_checked(index, len(self))]
+        tasks = self.tasks
+        return tasks[index] if 0 <= index < len(tasks) else tasks[_checked(index, len(tasks))]
 
 
 class ProceduralTaskset:
@@ -267,9 +271,9 @@ def as_taskset(tasks: object) -> Taskset:
     """Return what an author gives as tasks, a list of them or a taskset, as a taskset. Raises EnvError."""
     if isinstance(tasks, (list, tuple)):
         taskset = ListTaskset(tasks)
-        ids = Counter(taskset[i].task_id for i in range(len(taskset)))
-        if len(ids) < len(taskset):
-            (twice, count), *_ = ids.most_common(1)
+        ids = [task.task_id for task in taskset.tasks]
+        if len(set(ids)) < len(ids):
+            twice, count = Counter(ids).most_common(1)[0]
             raise EnvError(f"{count} tasks have the id {twice!r}; a task's id must be its own")
         return taskset
     if isinstance(tasks, (str, Mapping)) or not isinstance(tasks, Taskset):
