@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -126,7 +126,6 @@ class EpisodeContext:
         env: the environment, already reset. Use :meth:`step` so that what happens is recorded.
         task: the task that is played.
         observation: what the reset gave; its ``messages`` begin the conversation.
-        policies: the policies by seat.
         tools: schemas of the environment's tools.
         deadline: time of the running loop's clock at which the episode is cut; ``None`` is never.
         session: where the policies are served over HTTP, once ``base_url`` or ``api_key`` was asked for.
@@ -143,14 +142,13 @@ class EpisodeContext:
         env: TextEnv,
         recorder: Recorder,
         reset: Outcome,
-        seats: Sequence[str],
+        seats: Collection[str],
         deadline: float | None = None,
         host: Host | None = None,
     ) -> None:
         self.env = env
         self.task = env.task
         self.observation: Observation = reset.observation
-        self.policies: Mapping[str, RecordedPolicy] = {seat: recorder.policy(seat) for seat in seats}
         self.tools: tuple[ToolSchema, ...] = env.tools
         self.deadline = deadline
         self.recorder = recorder
@@ -159,6 +157,8 @@ class EpisodeContext:
         self.stepping = False
         self.step_s = 0.0
         self.session: Session | None = None
+        self._seats = seats
+        self._policy: RecordedPolicy | None = None
         self._host = host
         self._finished = False
         self._workspace: Path | None = None
@@ -170,11 +170,19 @@ class EpisodeContext:
         Raises:
             ConfigError: there are several seats and none is ``main``.
         """
-        if "main" in self.policies:
-            return self.policies["main"]
-        if len(self.policies) != 1:
-            raise ConfigError(f"no seat is called 'main'; choose among ctx.policies: {sorted(self.policies)}")
-        return next(iter(self.policies.values()))
+        if self._policy is None:
+            if "main" not in self._seats and len(self._seats) != 1:
+                raise ConfigError(
+                    f"no seat is called 'main'; choose among ctx.policies: {sorted(self._seats)}"
+                )
+            seat = "main" if "main" in self._seats else next(iter(self._seats))
+            self._policy = self.recorder.policy(seat)
+        return self._policy
+
+    @property
+    def policies(self) -> Mapping[str, RecordedPolicy]:
+        """The policies by seat."""
+        return {seat: self.recorder.policy(seat) for seat in self._seats}
 
     @property
     def base_url(self) -> str:

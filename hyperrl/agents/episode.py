@@ -7,7 +7,9 @@ import hashlib
 import logging
 import operator
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -87,6 +89,7 @@ class RolloutSettings:
         scorers: what gives further reward terms when all episodes of a group have ended, in this order,
             after the environment's own rewards of groups.
         scorer_timeout_s: seconds that one scorer may take for a group.
+        single_root: whether the program promises to only extend its conversation; read from it.
     """
 
     run_id: str
@@ -97,6 +100,7 @@ class RolloutSettings:
     gateway: Host | None = None
     scorers: Sequence[Scorer] = ()
     scorer_timeout_s: float = 300.0
+    single_root: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.seats:
@@ -107,102 +111,134 @@ class RolloutSettings:
             for name, seat in self.seats.items()
         }
         object.__setattr__(self, "seats", MappingProxyType(seats))
+        object.__setattr__(self, "single_root", bool(getattr(self.program, "single_root", False)))
 
 
+@lru_cache(maxsize=1024)  # one entry serves a group
 def reset_seed(run_seed: int, group_id: tuple[int, int]) -> int:
     """Return the 63-bit seed of ``reset``: the same for every member of a group."""
     text = f"reset|{run_seed}|{group_id[0]}|{group_id[1]}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-class _Unlimited:
-    """Stands where another episode has a timeout."""
-
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
-    def when(self) -> None:
-        return None
-
-    def expired(self) -> bool:
-        return False
-
-
-_UNLIMITED = _Unlimited()
-
-
 class Episode:
-    """One episode while it is played. ``await play()``, ``await aclose()``, then ``seal()``.
+    """One episode while it is played: ``async with episode as ctx`` around the program, then ``seal()``.
 
     Attributes:
+        task: the task that is played; ``None`` before the reset.
         error: the exception that made it a failure.
         clean: the environment may be used again.
     """
+
+    __slots__ = (
+        "_clock",
+        "_ctx",
+        "_env",
+        "_failure",
+        "_limits",
+        "_plan",
+        "_recorder",
+        "_reset_s",
+        "_seed",
+        "_settings",
+        "_started",
+        "_task_id",
+        "_total_s",
+        "_unready",
+        "_within",
+        "clean",
+        "error",
+        "task",
+    )
 
     def __init__(self, plan: EpisodePlan, settings: RolloutSettings, env: TextEnv) -> None:
         self._plan = plan
         self._settings = settings
         self._env = env
-        self._limits = settings.limits.with_max_turns(env.max_episode_steps)
+        most = env.max_episode_steps
+        self._limits = settings.limits if most is None else settings.limits.with_max_turns(most)
         self._recorder = Recorder(
             key=plan.key,
             run_seed=settings.run_seed,
             seats=settings.seats,
             limits=self._limits,
-            single_root=getattr(settings.program, "single_root", False),
+            single_root=settings.single_root,
         )
         self._seed = reset_seed(settings.run_seed, plan.key.group_id)
         self._ctx: EpisodeContext | None = None
-        self._started = 0.0
+        self._clock: asyncio.Timeout | None = None
+        self._within: AsyncExitStack | None = None
+        self._unready: BaseException | None = None
+        self._started = self._reset_s = self._total_s = 0.0
         self._task_id = "" if plan.task is None else str(plan.task)
         self._failure: Failure | None = None
-        self._timings = {"reset_s": 0.0, "total_s": 0.0}
+        self.task: Task | None = None
         self.error: BaseException | None = None
         self.clean = False
 
-    @property
-    def task(self) -> Task | None:
-        """The task that is played; ``None`` before the reset."""
-        return None if self._ctx is None else self._ctx.task
+    async def __aenter__(self) -> EpisodeContext | None:
+        """Reset the environment; return what a program plays with, ``None`` where that failed."""
+        self._started = perf_counter()
+        try:
+            if self._limits.wall_clock_s is not None:
+                self._within = AsyncExitStack()
+                self._clock = asyncio.timeout(self._limits.wall_clock_s)
+                await self._within.enter_async_context(self._clock)
+            await self._reset(None if self._clock is None else self._clock.when())
+        except BaseException as error:  # noqa: BLE001  # treated at the exit, as what a program raises
+            self._unready = error
+        return self._ctx
 
-    async def play(self) -> None:
-        """Play to the end, a limit or a failure.
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> bool:
+        """Record how the program ended, have an episode that was cut scored, and close what is open.
 
         Raises:
             ConfigError, InvariantError, MissingExtraError, SamplerClosedError: the rollout cannot go on.
         """
-        self._started = perf_counter()
-        limit_s = self._limits.wall_clock_s
-        clock = _UNLIMITED if limit_s is None else asyncio.timeout(limit_s)
+        ctx, error, self._unready = self._ctx, error or self._unready, None
         try:
-            async with clock:
-                ctx = await self._reset(clock.when())
+            if error is not None or self._within is not None or ctx is None or ctx.session is not None:
+                await self._settle(error)
+            if self._failure is None and self._is_to_be_scored():
+                await self._score()
+            self.clean = self._failure is None and ctx is not None and not ctx.stepping
+        finally:
+            await self.aclose()
+        return True
+
+    async def _settle(self, error: BaseException | None) -> None:
+        """Leave the time limit, and record what the program raised."""
+        try:
+            async with self._within or nullcontext():
                 try:
-                    await self._settings.program.run(ctx)
+                    if error is not None:
+                        raise error
                 finally:
-                    if ctx.session is not None:
-                        await ctx.session.aclose()
+                    if self._session is not None:
+                        await self._session.aclose()
         except LimitReached:
             pass
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a record, not a crash
-            self._note(error, expired=clock.expired())
-            self._heed_served(expired=clock.expired())
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  # a record, not a crash
+            self._note(raised, expired=self._expired)
+            self._heed_served(expired=self._expired)
         else:
-            self._heed_served(expired=clock.expired())
-        if self._failure is None:
-            await self._finish()
-        self.clean = self._failure is None and self._ctx is not None and not self._ctx.stepping
+            self._heed_served(expired=self._expired)
+        finally:
+            del error  # its traceback holds this frame
+
+    @property
+    def _expired(self) -> bool:
+        return self._clock is not None and self._clock.expired()
 
     async def aclose(self) -> None:
-        """Refuse later requests, and close what the episode had opened. Called once, however it went."""
+        """Refuse later requests, and close what the episode had opened."""
         self._recorder.close()
         if self._ctx is not None:
             self._ctx.close()
         await self._env.aclose_episode()
-        self._timings["total_s"] = perf_counter() - self._started
+        self._total_s = perf_counter() - self._started
 
     def _note(self, error: BaseException, *, expired: bool) -> None:
         """Record an exception as a failure, unless a limit was behind it; raise what ends the rollout."""
@@ -224,36 +260,35 @@ class Episode:
         if expired:
             self._recorder.budget.refuse(TruncationReason.WALL_CLOCK, "out of time")
 
-    async def _reset(self, deadline: float | None) -> EpisodeContext:
+    async def _reset(self, deadline: float | None) -> None:
         started = perf_counter()
         try:
             outcome = await self._env.areset(seed=self._seed, options=self._plan.reset_options)
             self._task_id = outcome.task_id
-            self._ctx = EpisodeContext(
+            ctx = self._ctx = EpisodeContext(
                 env=self._env,
                 recorder=self._recorder,
                 reset=outcome,
-                seats=tuple(self._settings.seats),
+                seats=self._settings.seats,
                 deadline=deadline,
                 host=self._settings.gateway,
             )
+            self.task = ctx.task
         except (Exception, asyncio.CancelledError) as error:
             self._recorder.faults.note(error, "reset")
             raise
         finally:
-            self._timings["reset_s"] = perf_counter() - started
-        return self._ctx
+            self._reset_s = perf_counter() - started
 
-    async def _finish(self) -> None:
-        """Let the environment score an episode that was cut, unless the cut fell into a step."""
+    def _is_to_be_scored(self) -> bool:
+        """Whether the environment is to score a cut episode; note what else kept it from an end."""
         ctx = self._ctx
-        unasked = not self._recorder.forest.turns and self._recorder.budget.reached is None
-        if self._session is not None and unasked and self._served_error() is None:
+        if ctx is not None and ctx.session is not None and self._was_never_asked():
             text = "the program was given a base_url, but no request that a policy answered ever came"
             self._fail(EpisodeError("no_requests", text))
-            return
+            return False
         if ctx is not None and ctx.terminated:
-            return
+            return False
         if self._recorder.budget.reached is None and not self._cut_by_length():
             self._fail(
                 self._served_error()
@@ -263,12 +298,20 @@ class Episode:
                     " it must hand in an answer with ctx.step, or call ctx.finish()",
                 )
             )
-        elif ctx is not None and not ctx.stepping:
-            try:
-                async with asyncio.timeout(SCORING_GRACE_S):
-                    await ctx.score()
-            except Exception as error:  # noqa: BLE001  (an environment that cannot score is one failing episode)
-                self._fail(error)
+            return False
+        return ctx is not None and not ctx.stepping  # the cut did not fall into a step
+
+    def _was_never_asked(self) -> bool:
+        recorder = self._recorder
+        return not recorder.forest.turns and recorder.budget.reached is None and self._served_error() is None
+
+    async def _score(self) -> None:
+        try:
+            async with asyncio.timeout(SCORING_GRACE_S):
+                if self._ctx is not None:
+                    await self._ctx.score()
+        except Exception as error:  # noqa: BLE001  (an environment that cannot score is one failing episode)
+            self._fail(error)
 
     def seal(self) -> Trajectory:
         """Return the record of the episode."""
@@ -351,7 +394,12 @@ class Episode:
 
     def _all_timings(self) -> dict[str, float]:
         step_s = self._ctx.step_s if self._ctx is not None else 0.0
-        return {**self._timings, "policy_s": self._recorder.policy_s, "step_s": step_s}
+        return {
+            "reset_s": self._reset_s,
+            "total_s": self._total_s,
+            "policy_s": self._recorder.policy_s,
+            "step_s": step_s,
+        }
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._recorder.faults.failure(error)

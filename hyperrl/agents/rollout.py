@@ -93,12 +93,15 @@ def _attended(seats: Iterable[Seat]) -> Sequence[Attendance]:
 
 @dataclass(slots=True)
 class _GroupInPlay:
-    """A group while its members are played: their keys, how many have ended, what they play."""
+    """A group while its members are played: their keys, how many have ended, what they play.
+
+    ``has_rewards`` says whether the environment scores groups; ``None`` while nobody has looked.
+    """
 
     keys: list[EpisodeKey] = field(default_factory=list)
     ended: int = 0
     task: Task | None = None
-    has_rewards: bool = False
+    has_rewards: bool | None = None
 
 
 class _Rollout:
@@ -128,13 +131,16 @@ class _Rollout:
         self._attending: dict[EpisodeKey, AsyncExitStack] = {}
         self._groups: dict[GroupId, _GroupInPlay] = {}
         for plan in plans:
-            self._groups.setdefault(plan.key.group_id, _GroupInPlay()).keys.append(plan.key)
+            group = self._groups.get(plan.key.group_id)
+            if group is None:
+                group = self._groups[plan.key.group_id] = _GroupInPlay()
+            group.keys.append(plan.key)
 
     async def run(self, places: int) -> None:
         """Play all plans, at most ``places`` at the same time."""
         try:
             first = list(islice(self._waiting, places))
-            for plan in first:
+            for plan in first if self._attendances else ():
                 await self._attend(plan)
             with patient_collector(len(first)):
                 await self._play_all(first)
@@ -157,13 +163,13 @@ class _Rollout:
         while plan is not None:
             env = self._envs.borrow(plan.env_id, plan.env_kwargs)
             group, clean = self._groups[plan.key.group_id], False
-            group.has_rewards = env.scores_groups
+            if group.has_rewards is None:
+                group.has_rewards = env.scores_groups
             try:
                 episode = Episode(plan, self._settings, env)
-                try:
-                    await episode.play()
-                finally:
-                    await episode.aclose()
+                async with episode as ctx:
+                    if ctx is not None:
+                        await self._settings.program.run(ctx)
                 trajectory = episode.seal()
                 clean = episode.clean
             finally:
@@ -177,12 +183,13 @@ class _Rollout:
             if self._attending:
                 await self._leave(plan.key)
             self.results[plan.key] = trajectory
-            self._ended(plan, trajectory, tasks)
+            self._ended(plan, group, trajectory, tasks)
             plan = following
 
-    def _ended(self, plan: EpisodePlan, trajectory: Trajectory, tasks: asyncio.TaskGroup) -> None:
+    def _ended(
+        self, plan: EpisodePlan, group: _GroupInPlay, trajectory: Trajectory, tasks: asyncio.TaskGroup
+    ) -> None:
         """Report an episode, or have its group scored if this was the last of it."""
-        group = self._groups[plan.key.group_id]
         group.ended += 1
         if not self._settings.scorers and not group.has_rewards:
             self._report(trajectory)
