@@ -195,7 +195,7 @@ class RolloutError(HyperrlError):
     """Episodes could not be played."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest known name, or an empty string."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.6)
     return f" Did you mean {found[0]!r}?" if found else ""

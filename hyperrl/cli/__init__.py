@@ -67,6 +67,8 @@ def _describe_stray(error: Exception) -> str:
 
     if place := where_raised(error):  # an environment, policy or reward of the user's raised it
         return f"{describe_error(error)}{place}"
+    if isinstance(error, SyntaxError):  # its text says where
+        return describe_error(error)
     return str(error) if isinstance(error, OSError) else ""  # a full disk, a folder that was taken away
 
 

@@ -8,7 +8,9 @@ import importlib.metadata
 import inspect
 import logging
 import re
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -131,10 +133,8 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
     try:
         outer = gymnasium.make(name, disable_env_checker=True, **kwargs)
     except TypeError as error:
-        hint = _hint_option(name, kwargs)
-        raise ConfigError(
-            f"{env_id} cannot be made with the arguments {kwargs}: {hint or error.__cause__ or error}"
-        ) from error
+        why = _hint_option(name, kwargs) or f"{error.__cause__ or error}{where_raised(error)}"
+        raise ConfigError(f"{env_id} cannot be made with the arguments {kwargs}: {why}") from error
     env: Any = outer
     while isinstance(env, gymnasium.Wrapper):
         if not isinstance(env, _PLAYED_THROUGH):
@@ -150,7 +150,7 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
 
 
 def _hint_option(env_id: str, kwargs: Mapping[str, Any]) -> str:
-    """Say which of the arguments the environment does not have; empty if that is not what is wrong."""
+    """Say which argument the environment does not have, or not of that type; empty if that is not it."""
     entry_point = gymnasium.spec(env_id).entry_point
     make = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     if make is None:
@@ -158,22 +158,30 @@ def _hint_option(env_id: str, kwargs: Mapping[str, Any]) -> str:
     own = [p.name for p in inspect.signature(make).parameters.values() if p.kind not in _COLLECTED]
     known = [*own, "split", "render_mode"]
     strange = [name for name in kwargs if name not in known]
-    if not strange:
-        return ""
-    return f"it has no option {strange[0]!r}, only {', '.join(known)}.{nearest(strange[0], known)}"
+    if strange:
+        return f"it has no option {strange[0]!r}, only {', '.join(known)}.{nearest(strange[0], known)}"
+    types = _plain_types(make)
+    wrong = [name for name, value in kwargs.items() if name in types and not isinstance(value, types[name])]
+    return (
+        f"{wrong[0]} must be of the type {types[wrong[0]].__name__}, got {kwargs[wrong[0]]!r:.80}"
+        if wrong
+        else ""
+    )
+
+
+def _plain_types(make: Callable[..., Any]) -> dict[str, type]:
+    """Return the parameters that are annotated with one class. A ``float`` may be whole, and is left out."""
+    try:
+        hints = typing.get_type_hints(vars(make).get("__init__", make) if isinstance(make, type) else make)
+    except (NameError, TypeError):
+        return {}
+    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and hint is not float}
 
 
 def _find(env_id: str) -> str:
     """Import the module that ``env_id`` names, if it names one; return the id alone. Raises ConfigError."""
     module, _, name = env_id.rpartition(":")
-    try:
-        if module:
-            importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(
-            f"the module {module!r} of the environment {env_id!r} cannot be imported: {error}. Install it, or"
-            " run from the directory that holds it"
-        ) from error
+    where = f" after importing {module!r} ({_import(module, env_id)})" if module else ""
     try:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
@@ -181,10 +189,34 @@ def _find(env_id: str) -> str:
             (not module and _hint_package(name))
             or nearest(name, [*env_ids(), *registry])
             or _hint_short_name(name)
-            or ("" if module else " One that is not ours is named with its module: 'my_module:my/Env-v0'.")
+            or (
+                ""
+                if module
+                else f" One that is not ours is named with its module: '{_module_name(name)}:my/Env-v0'."
+            )
         )
-        where = f" after importing {module!r}" if module else ""
         raise ConfigError(
             f"there is no environment {name!r}{where}; known are {', '.join(env_ids())}.{hint}"
         ) from error
     return name
+
+
+def _import(module: str, env_id: str) -> str:
+    """Import a module; return the file that it came from. Raises ConfigError."""
+    if not all(part.isidentifier() for part in module.split(".")) or module.endswith(".py"):
+        raise ConfigError(
+            f"{env_id!r} names no module but {module!r}: go to the folder that holds it, and write"
+            f" {_module_name(module)}:{env_id.rpartition(':')[2]}"
+        )
+    try:
+        return getattr(importlib.import_module(module), "__file__", None) or "it has no file"
+    except ImportError as error:
+        raise ConfigError(
+            f"the module {module!r} of the environment {env_id!r} cannot be imported: {error}. Install it, or"
+            " run from the directory that holds it"
+        ) from error
+
+
+def _module_name(path: str) -> str:
+    """Return the name of the module that a file holds."""
+    return PurePath(path).stem if path.endswith(".py") else "my_module"

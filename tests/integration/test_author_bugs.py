@@ -140,3 +140,9 @@ def test_what_is_no_function_cannot_play(tmp_path: Path) -> None:
     done = run(tmp_path, "eval", "hyperrl/Countdown-v0", "--policy", "players:player")
     assert done.returncode == 2
     assert done.stderr.strip().endswith("'players' has no function 'player': it is of the type int.")
+
+
+def test_a_module_that_is_no_python_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "unread.py").write_text("x = 1\ndef (\n", encoding="utf-8")
+    done = run(tmp_path, "check", "unread:Env-v0")
+    assert (done.returncode, done.stderr) == (1, "hyperrl: SyntaxError: invalid syntax (unread.py, line 2)\n")

@@ -25,7 +25,9 @@ def test_make_env_gives_the_bare_environment_and_its_turn_limit():
 def test_an_unknown_environment_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"'hyperrl/SortDigit-v0'.*Did you mean 'hyperrl/SortDigits-v0'"):
         make_env("hyperrl/SortDigit-v0")
-    with pytest.raises(ConfigError, match=r"after importing 'text_envs'.*mean 'HyperrlTest/Guess-v0'"):
+    with pytest.raises(
+        ConfigError, match=r"after importing 'text_envs' \(.*text_envs.py\).*mean 'HyperrlTest/Guess-v0'"
+    ):
         make_env("text_envs:HyperrlTest/Gues-v0")
     with pytest.raises(ConfigError, match=r"'countdwn'.*Did you mean 'hyperrl/Countdown-v0'"):
         make_env("countdwn")
@@ -115,3 +117,24 @@ def test_every_public_name_exists_and_no_other(module):
     assert set(module.__all__) <= set(dir(module))
     with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
         _ = module.no_such_name
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("./games.py:my/Game-v0", r"names no module but './games.py': go to the folder .* games:my/Game-v0$"),
+        ("src/games:my/Game-v0", "names no module but 'src/games'"),
+        ("games.py", "'games:my/Env-v0'"),
+        ("games", "'my_module:my/Env-v0'"),
+    ],
+)
+def test_a_file_is_named_by_its_module(name, message):
+    with pytest.raises(ConfigError, match=message):
+        make_env(name)
+
+
+def test_an_option_of_another_type_is_named():
+    with pytest.raises(ConfigError, match=r"numbers must be of the type int, got 'x'$"):
+        make_env("hyperrl/Countdown-v0", numbers="x")
+    with pytest.raises(ConfigError, match=r"numbers must be of the type int, got None$"):
+        make_env("hyperrl/Countdown-v0", numbers=None)
