@@ -109,7 +109,8 @@ class RecordedTurn:
         bound: the limit that would cut its action.
         parent, parent_index: the turn that it continues, and that turn's index; ``None`` for a root.
         observation: the text of what was new.
-        reply_message: the very object that the program was given.
+        given: the very message that the program was given; ``None`` where it promised not to ask again
+            from an earlier one.
         usage: tokens read and sampled as an endpoint reports them; set where ``logprobs_start`` is -1.
     """
 
@@ -117,6 +118,7 @@ class RecordedTurn:
         "action_start",
         "bound",
         "conversation",
+        "given",
         "ids_end",
         "ids_start",
         "index",
@@ -125,7 +127,6 @@ class RecordedTurn:
         "observation",
         "parent",
         "parent_index",
-        "reply_message",
         "seat",
         "stop_reason",
         "temperature",
@@ -146,7 +147,7 @@ class RecordedTurn:
     messages_end: int
     logprobs_start: int
     bound: TruncationReason
-    reply_message: Message
+    given: Message | None
     seat: str
     stop_reason: StopReason
     temperature: float
@@ -162,6 +163,11 @@ class RecordedTurn:
         if self.action_start == len(conversation.prompt):
             return conversation.said
         return conversation.prompt[self.action_start : self.ids_end]
+
+    @property
+    def reply_message(self) -> Message:
+        """The reply: the very message that the program was given, or what it said then."""
+        return self.conversation.messages[self.messages_end - 1] if self.given is None else self.given
 
     @property
     def new_messages(self) -> list[Message]:
@@ -250,13 +256,12 @@ class Forest:
         self.policy_versions += versions
         return start
 
-    def add(self, turn: RecordedTurn, reply_message: Message, kept: Kept, action_ids: tuple[int, ...]) -> int:
+    def add(self, turn: RecordedTurn, kept: Kept, action_ids: tuple[int, ...]) -> int:
         """Record an answered request, and return its index: its conversation goes on with the reply.
 
         Args:
             turn: the request, and what else is known of the answer.
-            reply_message: the message that the program is given.
-            kept: what :func:`keep` keeps of it.
+            kept: what :func:`keep` keeps of the reply's message.
             action_ids: what was sampled.
         """
         conversation, parent, turns = turn.conversation, turn.parent, self.turns
@@ -272,7 +277,6 @@ class Forest:
         turn.index = index
         turn.messages_end = len(messages)
         turn.ids_end = turn.action_start + len(action_ids)
-        turn.reply_message = reply_message
         return index
 
     def last_train_turn(self) -> int | None:
@@ -385,7 +389,7 @@ def _better(turn: RecordedTurn, best: RecordedTurn | None, messages: list[Messag
     if turn.messages_end < best.messages_end:
         return False
     place = turn.messages_end - 1
-    return messages[place] is turn.reply_message and messages[place] is not best.reply_message
+    return messages[place] is turn.given and messages[place] is not best.given
 
 
 def _same_tools(known: Sequence[Any], tools: Sequence[ToolSchema]) -> bool:

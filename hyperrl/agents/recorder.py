@@ -121,7 +121,8 @@ class Recorder:
         run_seed: seed of the run; requests draw from ``request_seed(run_seed, request)``.
         seats: who answers, by name.
         limits: what the episode may use up.
-        single_root: refuse every root of a seat but its first, as the built-in loop promises.
+        single_root: refuse every root of a seat but its first, as the built-in loop promises; and do not
+            keep the messages that it was given, which nobody will ask with again.
 
     Attributes:
         forest: the recorded turns.
@@ -341,7 +342,8 @@ class Recorder:
             turn.bound = _CONTEXT  # if it was cut, then by the sampler's own limit
         if self.budget.limited:
             self.budget.spend(count)
-        index = forest.add(turn, message, kept, action_ids)
+        turn.given = None if self._single_root else message
+        index = forest.add(turn, kept, action_ids)
         return _new(Reply, (message, text, calls, stop_reason, action_ids, index, None))
 
     async def _ask_remote(
@@ -362,7 +364,8 @@ class Recorder:
         turn.stop_reason = StopReason(reply.stop_reason)
         turn.text, turn.tool_calls, turn.usage = reply.text, reply.tool_calls, reply.usage
         turn.logprobs_start, turn.temperature, turn.bound = -1, 1.0, TruncationReason.MAX_TOKENS
-        index = self.forest.add(turn, reply.message, keep(reply.message), ())
+        turn.given = None if self._single_root else reply.message
+        index = self.forest.add(turn, keep(reply.message), ())
         return reply._replace(turn=index, action_ids=(), stop_reason=turn.stop_reason)
 
     def count_prompt(self, seat_name: str, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> int:
