@@ -25,7 +25,6 @@ __all__ = [
     "recall",
     "same_message",
     "snapshot",
-    "sole_text",
 ]
 
 ROLES = {"developer": "system", "function": "tool"}
@@ -66,28 +65,16 @@ def keep(message: Message) -> Kept:
     the garbage collector has nothing to follow.
     """
     if type(message) is dict and len(message) == 2:
-        content = message.get("content")
+        try:
+            role, content = message["role"], message["content"]
+        except KeyError:
+            return _copy_message(message)
         if type(content) is str:
-            role = message.get("role")
             if role == "user":
                 return content
             if role == "assistant":
                 return (content,)
     return _copy_message(message)
-
-
-def sole_text(messages: Sequence[Any]) -> str | None:
-    """Return the text where nothing is said but one text of the user's, as :func:`keep` keeps it."""
-    if len(messages) == 1:
-        message = messages[0]
-        if type(message) is dict and len(message) == 2:
-            try:
-                role, text = message["role"], message["content"]
-            except KeyError:
-                return None
-            if role == "user" and type(text) is str:
-                return text
-    return None
 
 
 def recall(kept: Kept) -> Message:

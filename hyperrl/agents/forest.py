@@ -18,7 +18,7 @@ from functools import lru_cache
 from struct import Struct, error
 from typing import Any, Protocol
 
-from hyperrl.agents.conversation import Canonical, Kept, canonical, keep, recall, same_message, sole_text
+from hyperrl.agents.conversation import Canonical, Kept, canonical, keep, recall, same_message
 from hyperrl.envs.messages import message_text
 from hyperrl.errors import InvariantError, SamplingError, TemplateError
 from hyperrl.sampling import Message, ToolCall, ToolSchema
@@ -193,15 +193,15 @@ class RecordedTurn:
         if conversation.end != index:
             conversation = conversation.branch(parent)
         said = conversation.said
-        text = sole_text(new)
-        if text is None:
-            context_ids = bridge_ids(renderer, said, new)
-            conversation.kept += map(keep, new)
-            text = _read_text(new)
-        else:
+        text = keep(new[0]) if len(new) == 1 else None
+        if type(text) is str:  # one message of the user's, as after most actions
             ids = renderer.bridge(said, new)
             context_ids = tuple(ids) if type(ids) is list else whole_ids(ids)
             conversation.kept.append(text)
+        else:
+            context_ids = bridge_ids(renderer, said, new)
+            conversation.kept += map(keep, new)
+            text = _read_text(new)
         prompt = conversation.prompt = conversation.prompt + (said + context_ids)
         conversation.said = ()
         conversation.end = -1

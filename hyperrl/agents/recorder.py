@@ -216,7 +216,7 @@ class Recorder:
             if after is None:
                 self._open(turn, seat, messages if type(messages) is list else list(messages), tools)
             else:
-                self._continue(turn, seat, self._followed(after, seat_name), messages)
+                self._follow(turn, seat, after, messages)
             if isinstance(seat, RemoteSeat):
                 return await self._ask_remote(turn, seat, messages, tools, after)
             del messages, after  # a waiting episode keeps no more than it must
@@ -253,28 +253,41 @@ class Recorder:
         parent = self.forest.find_parent(turn.seat, asked, tools)
         if parent is None:
             self._open_root(turn, seat, asked, tools, self.forest.why_new_root(turn.seat, asked))
-        else:
-            self._continue(turn, seat, parent, asked[parent.messages_end :], asked, tools)
+            return
+        try:
+            turn.follow(parent, asked[parent.messages_end :], seat.renderer)
+        except TemplateError as error:
+            self._open_anew(turn, seat, asked, tools, error)
 
-    def _continue(
-        self,
-        turn: RecordedTurn,
-        seat: Seat,
-        parent: RecordedTurn,
-        new: Sequence[Message],
-        whole: list[Message] | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-    ) -> None:
-        """Let ``turn`` end with what ``parent`` read and said, and the ``new`` messages."""
+    def _follow(self, turn: RecordedTurn, seat: Seat, reply: Reply, new: Sequence[Message]) -> None:
+        """Let ``turn`` end with what came after a reply."""
+        turns, index = self.forest.turns, reply.turn
+        if index is None or index >= len(turns) or turns[index].seat != turn.seat:
+            raise RolloutError(
+                f"only a reply of the same seat can be followed up; seat {turn.seat!r} has not given turn"
+                f" {index} of {len(turns)}: ask with the whole conversation, policy.respond(messages)"
+            )
+        parent = turns[index]
         try:
             turn.follow(parent, new, seat.renderer)
         except TemplateError as error:
-            if self._single_root:
-                text = f"the new messages cannot follow the recorded conversation: {error}"
-                raise EpisodeError("new_root", text) from error
-            known = parent.conversation.messages[: parent.messages_end]
-            tools = parent.conversation.tools if tools is None else tools
-            self._open_root(turn, seat, whole or [*known, *new], tools, "bridge_refused")
+            path = parent.conversation
+            asked = [*path.messages[: parent.messages_end], *new]
+            self._open_anew(turn, seat, asked, path.tools, error)
+
+    def _open_anew(
+        self,
+        turn: RecordedTurn,
+        seat: Seat,
+        asked: list[Message],
+        tools: Sequence[ToolSchema],
+        error: TemplateError,
+    ) -> None:
+        """Let ``turn`` be a root because what is new cannot follow what was sampled."""
+        if self._single_root:
+            text = f"the new messages cannot follow the recorded conversation: {error}"
+            raise EpisodeError("new_root", text) from error
+        self._open_root(turn, seat, asked, tools, "bridge_refused")
 
     def _open_root(
         self,
@@ -294,18 +307,6 @@ class Recorder:
         self.roots[reason] = self.roots.get(reason, 0) + 1
         ids = whole_ids(seat.renderer.first(asked, tools))
         turn.begin(ids, asked, snapshot(tools) if tools else ())
-
-    def _followed(self, reply: Reply, seat_name: str) -> RecordedTurn:
-        """Return the turn of a reply that is followed up."""
-        turns, index = self.forest.turns, reply.turn
-        if index is not None and index < len(turns):
-            turn = turns[index]
-            if turn.seat == seat_name:
-                return turn
-        raise RolloutError(
-            f"only a reply of the same seat can be followed up; seat {seat_name!r} has not given turn"
-            f" {index} of {len(turns)}: ask with the whole conversation, policy.respond(messages)"
-        )
 
     def _record(
         self,
