@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from hyperrl.envs.grading.exact import Exact
-from hyperrl.envs.grading.extraction import AnswerStyle, extract_answer
+from hyperrl.envs.grading.extraction import AnswerStyle, bare_gold, extract_answer
 from hyperrl.envs.grading.numbers import Quantity
 from hyperrl.envs.grading.plain_latex import plain_latex
 from hyperrl.envs.grading.plain_text import plain_text
@@ -108,7 +108,7 @@ def grade_answer(
 
     Args:
         response: the whole text of the policy; reasoning in ``<think>`` never counts.
-        gold: the right answer alone, without any mark.
+        gold: the right answer; of a whole solution, what follows its last ``####`` or stands in its box.
         style: where the answer stands in ``response``.
         policy: choices about percent signs, order, tolerance and what is left to compute.
         explain: also say how both sides were read, in ``Verdict.explanation``.
@@ -116,7 +116,7 @@ def grade_answer(
     Raises:
         ConfigError: ``style`` is unknown.
     """
-    extracted = extract_answer(response, style)
+    extracted, gold = extract_answer(response, style), bare_gold(gold)
     if extracted is None:
         return Verdict(equal=False, extracted=None, reason=f"no answer: nothing found in style {style!r}")
     if not policy.computed and _leaves_to_compute(extracted) and not _leaves_to_compute(gold):

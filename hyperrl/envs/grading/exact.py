@@ -43,7 +43,9 @@ class Exact:
     @classmethod
     def of(cls, value: Fraction | int) -> Exact:
         """Return a rational value."""
-        return cls({(1, 0): Fraction(value)} if value else {})
+        if not value:
+            return cls({})
+        return cls({(1, 0): value if isinstance(value, Fraction) else Fraction(value)})
 
     @classmethod
     def pi(cls) -> Exact:

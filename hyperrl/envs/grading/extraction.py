@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from hyperrl.errors import ConfigError, nearest
 
-__all__ = ["AnswerStyle", "extract_answer", "strip_reasoning", "unwrap_box"]
+__all__ = ["AnswerStyle", "bare_gold", "extract_answer", "strip_reasoning", "unwrap_box"]
 
 AnswerStyle = Literal["gsm8k", "boxed", "last_number", "whole"]
 r"""Where an answer stands.
@@ -76,6 +76,13 @@ def extract_answer(response: str, style: AnswerStyle) -> str | None:
             + nearest(str(style), get_args(AnswerStyle))
         ) from None
     return find(strip_reasoning(response)) or None
+
+
+def bare_gold(gold: str) -> str:
+    r"""Return a right answer without the solution around it: what follows its last ``####``, or is boxed."""
+    if "####" in gold:
+        return _after_hashes(gold) or gold
+    return (unwrap_box(gold) or gold) if "\\" in gold else gold
 
 
 def unwrap_box(text: str) -> str | None:

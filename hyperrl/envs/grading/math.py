@@ -21,7 +21,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 
 from hyperrl.envs.grading.answers import DEFAULT_POLICY, AnswerPolicy, Verdict, grade_answer
-from hyperrl.envs.grading.extraction import AnswerStyle
+from hyperrl.envs.grading.extraction import AnswerStyle, bare_gold
 from hyperrl.envs.grading.math_limits import why_too_large
 from hyperrl.envs.grading.polynomials import is_polynomial
 from hyperrl.envs.grading.reading import Answer, Collection, Named, read_answer
@@ -67,7 +67,7 @@ def grade_math(
 
     Args:
         response: the whole text of the policy; reasoning in ``<think>`` never counts.
-        gold: the right answer alone, without any mark.
+        gold: the right answer; of a whole solution, what follows its last ``####`` or stands in its box.
         style: where the answer stands in ``response``.
         deadline_s: seconds that math-verify may take, not counting the wait for a free worker (callers
             are served in order) and, once per worker, the seconds that it takes to start.
@@ -82,6 +82,7 @@ def grade_math(
         MissingExtraError: math-verify is not installed.
     """
     _require_usable(deadline_s)
+    gold = bare_gold(gold)
     exact = grade_answer(response, gold, style=style, policy=policy, explain=explain)
     verdict = _grade_without_algebra(exact, gold)
     if not isinstance(verdict, str):
@@ -100,6 +101,7 @@ async def agrade_math(
 ) -> Verdict | Unscored:
     """Do what :func:`grade_math` does without blocking the event loop."""
     _require_usable(deadline_s)
+    gold = bare_gold(gold)
     exact = grade_answer(response, gold, style=style, policy=policy, explain=explain)
     verdict = _grade_without_algebra(exact, gold)
     if not isinstance(verdict, str):

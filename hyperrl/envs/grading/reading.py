@@ -159,12 +159,12 @@ def read_answer(text: str) -> Answer:
     if len(text) > MAX_ANSWER_CHARS:
         return text
     text = plain_text(text)
-    number = read_number(text)
-    if number is not None:
-        return Quantity(Exact.of(number))
     common = _COMMON.fullmatch(text)
     if common is not None:
         return _common_quantity(common)
+    number = read_number(text)
+    if number is not None:
+        return Quantity(Exact.of(number))
     matrix = _MATRIX.fullmatch(_tidy_ends(text).rstrip(".")) if "\\begin" in text else None
     if matrix is not None:
         return _read_matrix(matrix[1])
@@ -226,7 +226,7 @@ def _common_quantity(found: re.Match[str]) -> Quantity:
     """Return what the general way would read too, ten times as fast."""
     sign, currency, digits, decimals, percent = found.groups()
     digits = digits.replace(",", "")
-    value = parse_literal(digits + decimals) if decimals else Fraction(int(digits))
+    value = parse_literal(digits + decimals) if decimals and decimals.strip(".0") else Fraction(int(digits))
     return Quantity(
         value=Exact.of(-value if sign == "-" else value),
         percent=percent is not None,

@@ -171,6 +171,23 @@ def test_not_equal(answer, gold):
     assert not grade_answer(boxed(answer), gold).equal
 
 
+@pytest.mark.parametrize(
+    "gold",
+    [
+        "18",
+        "#### 18",
+        "9*2=18 apples.\n#### 18",
+        "So $\\boxed{18}$.",
+        "\\fbox{18}",
+        "\\boxed{17} no, \\boxed{18}",
+    ],
+)
+def test_a_whole_solution_may_stand_for_the_right_answer(gold):
+    assert grade_answer("#### 18", gold, style="gsm8k").equal
+    assert grade_answer("\\boxed{18}", gold).equal
+    assert not grade_answer("\\boxed{9}", gold).equal
+
+
 def test_the_order_of_an_inequality_counts_whatever_that_of_lists_does():
     loose = AnswerPolicy(ordered_lists=False)
     assert not grade_answer(boxed("3 < x"), "x < 3", policy=loose).equal

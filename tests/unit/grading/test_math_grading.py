@@ -350,6 +350,10 @@ def test_policy_and_explanation_are_those_of_answers():
     assert not grade_math(boxed("2, 1"), "1, 2").equal
 
 
+def test_a_whole_solution_may_stand_for_the_right_answer():
+    assert verdict("1+e^x", "It is $\\boxed{e^x+1}$.").equal
+
+
 def test_no_answer_and_reasoning():
     assert grade_math("x+1", "x+1").reason.startswith("no answer")
     assert not grade_math("<think>\\boxed{x+1}</think> I do not know", "x+1").equal
