@@ -165,6 +165,7 @@ CASES = [
         ("python_literal",),
     ),
     Case("python set", call("{'name': 'add', 'arguments': {'a': {1, 2}}}"), ("invalid_json",)),
+    Case("no Python literal", call("{'name': 'add', 'arguments': {'a': (0or 1,)}}"), ("invalid_json",)),
     Case("python bytes", call("{'name': 'add', 'arguments': {'a': b'x'}}"), ("invalid_json",)),
     Case(
         "two texts side by side", call("{'name': 'add', 'arguments': {'a': ('x' 'y',)}}"), ("invalid_json",)

@@ -6,17 +6,21 @@ Nothing is evaluated: the text is parsed, and whatever is no such literal is ref
 from __future__ import annotations
 
 import ast
-import io
-import itertools
 import math
 import re
-import tokenize
 from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["read_literal", "unique_keys"]
 
 _MAX_CHARS = 20_000
+_TEXT = re.compile(
+    r'''"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'''',
+    re.DOTALL,
+)
+_NUMBER = r"0[xX][\da-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+|(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?"
+_SHAPE = re.compile(rf"(?:[\s{{}}\[\]():,+\-\"]|(?:{_NUMBER}|True|False|None)(?![\w.]))*", re.ASCII)
+_GLUED = re.compile(r'["\w.]\s+["\w.]|["]["\w.]|[\w.]"', re.ASCII)
 _UNSURE_ESCAPE = re.compile(r"\\(?:\\|(?![\\'\"nrtbfux]))")
 
 
@@ -32,13 +36,10 @@ def read_literal(text: str) -> Any:
     if not bracketed or any(escape[0] != "\\\\" for escape in _UNSURE_ESCAPE.finditer(text)):
         raise ValueError("no Python literal that is surely meant")
     try:
-        value = _value(ast.parse(text, mode="eval").body)
-        glued = _has_glued_texts(text)
-    except (SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
+        _check_shape(text)
+        return _value(ast.parse(text, mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("no Python literal") from error
-    if glued:
-        raise ValueError("a comma may be missing between two texts")
-    return value
 
 
 def unique_keys(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -51,11 +52,16 @@ def unique_keys(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _has_glued_texts(text: str) -> bool:
-    """Whether two texts stand side by side, which Python takes for one and a policy may mean as two."""
-    kinds = [token.type for token in tokenize.generate_tokens(io.StringIO(text).readline)]
-    kinds = [kind for kind in kinds if kind not in (tokenize.NL, tokenize.COMMENT)]
-    return any(one == other == tokenize.STRING for one, other in itertools.pairwise(kinds))
+def _check_shape(text: str) -> None:
+    """Refuse what no literal holds before the parser warns of it, and a comma that may be missing.
+
+    Two texts side by side are one to Python, and may be two to a policy.
+    """
+    plain = _TEXT.sub('"', text)
+    if _SHAPE.fullmatch(plain) is None:
+        raise ValueError("something stands in it that stands in no literal")
+    if _GLUED.search(plain) is not None:
+        raise ValueError("a comma may be missing between two values")
 
 
 def _value(node: ast.expr) -> Any:

@@ -117,6 +117,7 @@ def grade_answer(
         ConfigError: ``style`` is unknown.
     """
     extracted, gold = extract_answer(response, style), bare_gold(gold)
+    extracted = bare_gold(extracted) if extracted is not None and style == "whole" else extracted
     if extracted is None:
         return Verdict(equal=False, extracted=None, reason=f"no answer: nothing found in style {style!r}")
     if not policy.computed and _leaves_to_compute(extracted) and not _leaves_to_compute(gold):
