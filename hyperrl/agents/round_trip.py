@@ -9,6 +9,7 @@ import math
 from hyperrl.agents.rendering import ChatTemplate, SafeTokenizer, TemplateRenderer
 from hyperrl.envs.checker import FailedError, SkippedError
 from hyperrl.envs.core import TextEnv
+from hyperrl.envs.gold_actions import gold_actions
 from hyperrl.envs.messages import Action, Observation, message_text
 from hyperrl.envs.tool_calls import parse_tool_calls
 from hyperrl.sampling import Message
@@ -85,10 +86,10 @@ def _play(env: TextEnv, renderer: TemplateRenderer, index: int) -> int:
 
 def _begin(env: TextEnv, index: int) -> tuple[Observation, list[str]]:
     observation, _ = env.reset(seed=index, options={"task": index})
-    gold = env.gold(env.task)
-    if gold is None:
+    actions = gold_actions(env)
+    if actions is None:
         raise SkippedError("the environment defines no gold()")
-    return observation, [gold] if isinstance(gold, str) else list(gold)
+    return observation, actions
 
 
 def _score(env: TextEnv, actions: list[Action]) -> float:

@@ -84,6 +84,7 @@ def read_blueprint(cls: type, *, silent_reply: Callable[..., Any]) -> Blueprint:
     Raises:
         EnvError: a part asks for something that cannot be given, or two parts share a name.
     """
+    _refuse_slips(cls)
     start = inject(cls.start, START_NAMES, where=f"{cls.__name__}.start")  # type: ignore[attr-defined]
     own: Callable[..., Any] = cls.reply  # type: ignore[attr-defined]
     reply = None if own is silent_reply else inject(own, EPISODE_NAMES, where=f"{cls.__name__}.reply")
@@ -116,6 +117,18 @@ def check_part_names(cls: type, base: type, set_by_init: frozenset[str]) -> None
                 f"{cls.__name__}.{name} hides a part of {base.__name__} of that name; call the function"
                 f" otherwise and keep its name with name={name!r}"
             )
+
+
+def _refuse_slips(cls: type) -> None:
+    """Refuse what gymnasium's habits suggest, and what would silently mean something else."""
+    faces = [name for name in ("reset", "step", "areset", "astep") if name in vars(cls)]
+    if faces:
+        raise EnvError(
+            f"{cls.__name__} defines {faces[0]}, which belongs to TextEnv; write start and reply, tools and"
+            " rewards, or wrap the environment"
+        )
+    if isinstance(cls.splits, str):  # type: ignore[attr-defined]
+        raise EnvError(f"{cls.__name__}.splits must be a tuple of names, such as ({cls.splits!r},)")  # type: ignore[attr-defined]
 
 
 def _inject_reward(cls: type, part: Reward) -> Injected:

@@ -145,6 +145,10 @@ def make_env(env_id: str, **kwargs: Any) -> TextEnv:
         env = env.env
     if not isinstance(env, TextEnv):
         raise EnvError(f"{env_id} is a {type(env).__name__}; a rollout plays subclasses of TextEnv")
+    if "_face" not in vars(env):
+        raise EnvError(
+            f"{type(env).__name__}.__init__ must take **kwargs and first call super().__init__(**kwargs)"
+        )
     env.max_episode_steps = None if outer.spec is None else outer.spec.max_episode_steps
     return env
 
@@ -160,6 +164,8 @@ def _hint_option(env_id: str, kwargs: Mapping[str, Any]) -> str:
     strange = [name for name in kwargs if name not in known]
     if strange:
         return f"it has no option {strange[0]!r}, only {', '.join(known)}.{nearest(strange[0], known)}"
+    if set(kwargs) - set(own) and not _collects(make):
+        return "its __init__ must take **kwargs and pass them on, super().__init__(**kwargs)"
     types = _plain_types(make)
     wrong = [name for name, value in kwargs.items() if name in types and not isinstance(value, types[name])]
     return (
@@ -167,6 +173,10 @@ def _hint_option(env_id: str, kwargs: Mapping[str, Any]) -> str:
         if wrong
         else ""
     )
+
+
+def _collects(make: Callable[..., Any]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(make).parameters.values())
 
 
 def _plain_types(make: Callable[..., Any]) -> dict[str, type]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import operator
 from collections import Counter
@@ -276,6 +277,9 @@ def as_taskset(tasks: object) -> Taskset:
             twice, count = Counter(ids).most_common(1)[0]
             raise EnvError(f"{count} tasks have the id {twice!r}; a task's id must be its own")
         return taskset
+    if inspect.iscoroutine(tasks):
+        tasks.close()
+        raise EnvError("tasks() must be written with def, not async def")
     if isinstance(tasks, (str, Mapping)) or not isinstance(tasks, Taskset):
         raise EnvError(f"tasks() must return a Taskset or a list of tasks, got {type(tasks).__name__}")
     if len(tasks) and not isinstance(first := tasks[0], Task):

@@ -10,6 +10,7 @@ import numpy as np
 
 from hyperrl.agents.scripted import ScriptedSampler
 from hyperrl.envs.core import TextEnv
+from hyperrl.envs.gold_actions import gold_actions
 from hyperrl.errors import ConfigError
 from hyperrl.sampling import RequestKey
 from hyperrl.trajectory import NOT_SAMPLED, GroupId, Trajectory, Turn
@@ -59,10 +60,10 @@ class GoldScript:
     def _ask(self, group_id: GroupId) -> Sequence[str]:
         index = self._picks[group_id]
         self._env.reset(seed=self._seed_of(group_id), options={"task": index})
-        gold = self._env.gold(self._env.task)
-        if gold is None:
+        actions = gold_actions(self._env)
+        if actions is None:
             raise ConfigError(f"{type(self._env).__name__} has no gold answer for its task {index}")
-        return [gold] if isinstance(gold, str) else list(gold)
+        return actions
 
 
 def make_gold_sampler(

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from hyperrl.envs.core import TextEnv
+from hyperrl.envs.gold_actions import gold_actions
 from hyperrl.envs.outcome import Outcome
 from hyperrl.errors import ConfigError, nearest
 from hyperrl.sampling import ToolSchema
@@ -81,8 +82,7 @@ class PersonEpisode:
 
     def next_gold(self) -> str | None:
         """Return the gold action of this turn; ``None`` where nobody knows it or it is used up."""
-        gold = self.env.gold(self.env.task)
-        known = [gold] if isinstance(gold, str) else list(gold or ())
+        known = gold_actions(self.env) or ()
         return known[self.actions] if self.actions < len(known) else None
 
     @property

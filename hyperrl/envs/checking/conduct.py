@@ -20,6 +20,7 @@ from hyperrl.envs.checking.findings import FailedError, SkippedError, WarnedErro
 from hyperrl.envs.checking.plays import Plays, spread
 from hyperrl.envs.checking.texts import odd_texts
 from hyperrl.envs.core import TextEnv
+from hyperrl.envs.gold_actions import gold_actions
 from hyperrl.errors import EnvError, HyperrlError
 
 __all__ = [
@@ -119,7 +120,7 @@ def check_determinism(env: TextEnv, make: Make, count: int) -> str:
         return f"{len(texts)} actions in a new and in a used instance"
     gave = "the same seed and actions gave other observations, rewards or infos"
     if _replay_new(make, texts) != first:
-        raise FailedError(gave)
+        raise FailedError(f"{gave}: draw from rng (self.np_random) alone, and show no clock and no address")
     raise FailedError(f"{gave} after earlier episodes: what they left behind must be set anew in start()")
 
 
@@ -247,8 +248,7 @@ def _record(env: TextEnv, index: int) -> list[str]:
     for golden in (False, True):
         observation, _ = env.reset(seed=index, options={"task": index})
         seen.append(repr(_seen((observation,))))
-        gold = env.gold(env.task) if golden else ""
-        for action in [gold] if isinstance(gold, str) else list(gold or ()):
+        for action in (gold_actions(env) or ()) if golden else ("",):
             outcome = env.step(action)
             seen.append(repr(_seen(outcome)))
             if outcome[2]:

@@ -260,7 +260,7 @@ def test_what_an_episode_leaves_behind_is_told_from_chance():
     found = {cls: checked(cls) for cls in (Sticky, Moody)}
     details = {c: next(x.detail for x in r.checks if x.name.startswith("same")) for c, r in found.items()}
     assert details[Sticky].endswith("what they left behind must be set anew in start()")
-    assert details[Moody].endswith("observations, rewards or infos")
+    assert details[Moody].endswith("draw from rng (self.np_random) alone, and show no clock and no address")
 
 
 @pytest.mark.parametrize("env_id", sorted(set(text_envs.REGISTERED) - {"HyperrlTest/Hanging-v0"}))

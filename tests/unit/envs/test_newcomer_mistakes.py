@@ -10,7 +10,16 @@ import gymnasium
 import numpy as np
 import pytest
 
-from hyperrl.envs import JsonlTaskset, ProceduralTaskset, Task, TextEnv, check_env_contract, reward, tool
+from hyperrl.envs import (
+    JsonlTaskset,
+    ProceduralTaskset,
+    Task,
+    TextEnv,
+    check_env_contract,
+    make_env,
+    reward,
+    tool,
+)
 from hyperrl.envs.author_code import describe_raised, where_raised
 from hyperrl.envs.spaces import Unicode
 from hyperrl.errors import (
@@ -250,3 +259,70 @@ def test_an_observation_beyond_its_space_is_measured():
     found = checked(Long).checks[0]
     assert (found.name, found.status) == ("gymnasium", "fail")
     assert "has 22 characters, more than Unicode(max_length=8); shorten it" in found.detail
+
+
+def failing(cls):
+    return {check.name: check.detail for check in checked(cls).failures}
+
+
+@pytest.mark.parametrize("gold", [5, [], [1, 2], {"a": 1}])
+def test_a_gold_that_is_no_action_is_named(gold):
+    class Golden(Easy):
+        """Its gold is no text."""
+
+        def gold(self, task):
+            return gold
+
+    found = failing(Golden)
+    del found["pickle keeps it"]  # a class in a function cannot be pickled
+    assert set(found) <= {
+        "gold reaches the declared score",
+        "wrong stays under the floor",
+        "attacks stay under the floor",
+        "reset leaves no trace",
+        "gold is not given away",
+    }
+    said = "EnvError: Golden.gold must return an action, a list of at least one, or None"
+    assert all(detail.startswith(said) for detail in found.values())
+
+
+def test_what_is_not_awaited_is_told_to_be_plain():
+    class Waiting(Easy):
+        """Waits."""
+
+        async def gold(self, task):
+            return "x"
+
+        async def tasks(self):
+            return []
+
+    with pytest.raises(EnvError, match="with def, not async def"):
+        Waiting().reset()
+
+
+def test_methods_of_gymnasium_are_not_for_authors():
+    with pytest.raises(EnvError, match="Own defines step, which belongs to TextEnv; write start and reply"):
+        type("Own", (Easy,), {"step": lambda self, action: None})
+    with pytest.raises(EnvError, match=r"Own.splits must be a tuple of names, such as \('train',\)"):
+        type("Own", (Easy,), {"splits": "train"})
+
+
+def test_an_init_that_keeps_its_arguments_to_itself_is_told_so():
+    class Selfish(Easy):
+        def __init__(self, level=1):
+            super().__init__()
+
+    class Orphan(Easy):
+        def __init__(self, split="train"):
+            self.split = split
+
+    for cls in (Selfish, Orphan):
+        gymnasium.register(f"newcomer/{cls.__name__}-v0", entry_point=cls)
+    try:
+        with pytest.raises(ConfigError, match=r"its __init__ must take \*\*kwargs and pass them on"):
+            make_env("newcomer/Selfish-v0", split="test")
+        with pytest.raises(EnvError, match=r"Orphan.__init__ must take \*\*kwargs and first call"):
+            make_env("newcomer/Orphan-v0")
+    finally:
+        for cls in (Selfish, Orphan):
+            del gymnasium.registry[f"newcomer/{cls.__name__}-v0"]
