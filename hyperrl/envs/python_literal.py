@@ -14,8 +14,8 @@ from typing import Any
 __all__ = ["read_literal", "unique_keys"]
 
 _MAX_CHARS = 20_000
-_TEXT = re.compile(
-    r'''"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'''',
+_TEXT = re.compile(  # where it is not closed, it takes the rest
+    r"""(?P<long>\"{3}|'{3})(?:[^\\]|\\.)*?(?:(?P=long)|\Z)|(?P<short>["'])(?:(?!(?P=short))[^\\\n]|\\.)*(?P=short)?""",
     re.DOTALL,
 )
 _NUMBER = r"0[xX][\da-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+|(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?"

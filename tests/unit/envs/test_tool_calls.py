@@ -63,6 +63,8 @@ def test_lone_surrogates_stay_as_they_are() -> None:
         call('"' + '\\"' * 100_000),
         call(",  " * 100_000),
         "<tool_call>{'a': 'b</tool_call>" * 10_000,
+        call("[" + "\\'" * 9_000 + "]") * 20,
+        call("[" + "\\'" * 9_000 + ", 'a']") * 20,
     ],
     ids=lambda text: f"{text[:24]}... {len(text)}",
 )
