@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload, runtime_checkable
 
 from hyperrl.agents.dotted_path import load_object
-from hyperrl.envs.messages import Observation, whole_action
+from hyperrl.envs.messages import Action, Observation, new_text
 from hyperrl.errors import ConfigError
 from hyperrl.sampling import Reply, ToolSchema
 from hyperrl.trajectory import RewardTerm, StopReason
@@ -138,7 +138,6 @@ class EpisodeContext:
 
     def __init__(
         self,
-        *,
         env: TextEnv,
         recorder: Recorder,
         reset: Outcome,
@@ -257,7 +256,9 @@ class EpisodeContext:
         """
         if isinstance(action, Reply):
             message, text, calls, stop_reason, action_ids, turn, _ = action
-            action = whole_action(text, action_ids, calls, stop_reason, message.get("content") or "")
+            action = new_text(Action, text)
+            action.token_ids, action.tool_calls, action.stop_reason = action_ids, calls, stop_reason
+            action.content = message.get("content") or ""
         else:
             turn, stop_reason = self.recorder.forest.last_train_turn(), StopReason.STOP
         started = perf_counter()

@@ -158,11 +158,7 @@ class Episode:
         most = env.max_episode_steps
         self._limits = settings.limits if most is None else settings.limits.with_max_turns(most)
         self._recorder = Recorder(
-            key=plan.key,
-            run_seed=settings.run_seed,
-            seats=settings.seats,
-            limits=self._limits,
-            single_root=settings.single_root,
+            plan.key, settings.run_seed, settings.seats, self._limits, settings.single_root
         )
         self._seed = reset_seed(settings.run_seed, plan.key.group_id)
         self._ctx: EpisodeContext | None = None
@@ -261,17 +257,12 @@ class Episode:
             self._recorder.budget.refuse(TruncationReason.WALL_CLOCK, "out of time")
 
     async def _reset(self, deadline: float | None) -> None:
-        started = perf_counter()
+        started, settings = perf_counter(), self._settings
         try:
             outcome = await self._env.areset(seed=self._seed, options=self._plan.reset_options)
             self._task_id = outcome.task_id
             ctx = self._ctx = EpisodeContext(
-                env=self._env,
-                recorder=self._recorder,
-                reset=outcome,
-                seats=self._settings.seats,
-                deadline=deadline,
-                host=self._settings.gateway,
+                self._env, self._recorder, outcome, settings.seats, deadline, settings.gateway
             )
             self.task = ctx.task
         except (Exception, asyncio.CancelledError) as error:

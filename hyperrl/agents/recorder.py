@@ -134,7 +134,6 @@ class Recorder:
 
     def __init__(
         self,
-        *,
         key: EpisodeKey,
         run_seed: int,
         seats: Mapping[str, Seat],

@@ -127,7 +127,7 @@ class TextEnv(SeededEnv, ABC):
                 f"{type(self).__name__} has no split {split!r}; it has {', '.join(self.splits)}."
                 f"{nearest(str(split), self.splits)}"
             )
-        if render_mode not in (None, *self.metadata["render_modes"]):
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ConfigError(f"render_mode must be None or 'ansi', got {render_mode!r}")
         self.split = split
         self.render_mode = render_mode

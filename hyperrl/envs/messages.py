@@ -20,7 +20,6 @@ __all__ = [
     "message_text",
     "new_text",
     "visible_text",
-    "whole_action",
 ]
 
 new_text = str.__new__
@@ -106,22 +105,6 @@ class Action(str):
 
 def _rebuild_action(kind: type[Action], text: str, values: dict[str, Any]) -> Action:
     return kind(text, **values)
-
-
-def whole_action(
-    text: str,
-    token_ids: tuple[int, ...] | None,
-    tool_calls: tuple[ToolCall, ...] | None,
-    stop_reason: StopReason | None,
-    content: str | None,
-) -> Action:
-    """Return an :class:`Action` of its parts as they are, made in half the time."""
-    action = new_text(Action, text)
-    action.token_ids = token_ids
-    action.tool_calls = tool_calls
-    action.stop_reason = stop_reason
-    action.content = content
-    return action
 
 
 def as_messages(said: object, where: str) -> list[Message]:
