@@ -85,16 +85,19 @@ class RequestSeeds:
         episode: the episode that asks.
         seat: the seat that is asked.
         ordinal: number of the request that is drawn first.
+
+    Attributes:
+        seat: the seat that is asked.
     """
 
-    __slots__ = ("_group_id", "_name", "_next", "_sample_index", "_seat")
+    __slots__ = ("_group_id", "_name", "_next", "_sample_index", "seat")
 
     def __init__(self, run_seed: int, episode: EpisodeKey, seat: str, ordinal: int = 0) -> None:
         self._group_id, self._sample_index = episode
         epoch, position = self._group_id
         name = f"{run_seed}|{epoch}|{position}|{self._sample_index}|{seat}|"
         self._name = name.encode("utf-8", "surrogatepass")
-        self._seat = seat
+        self.seat = seat
         self._next = ordinal
 
     def draw(self) -> tuple[int, RequestKey]:
@@ -103,7 +106,7 @@ class RequestSeeds:
         self._next = ordinal + 1
         hashed = _seed_hash.copy()  # in half the time of a new one
         hashed.update(self._name + (_DIGITS[ordinal] if ordinal < 256 else b"%d" % ordinal))
-        key = _new(RequestKey, (self._group_id, self._sample_index, self._seat, ordinal))
+        key = _new(RequestKey, (self._group_id, self._sample_index, self.seat, ordinal))
         return _from_bytes(hashed.digest(), "big") >> 1, key
 
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from hyperrl.agents.conversation import Canonical, Kept, canonical, keep, recall, same_message
 from hyperrl.envs.messages import message_text
 from hyperrl.errors import InvariantError, SamplingError, TemplateError
-from hyperrl.sampling import Message, ToolCall, ToolSchema
+from hyperrl.sampling import Message, RequestSeeds, ToolCall, ToolSchema
 from hyperrl.trajectory import StopReason, TruncationReason, TurnUse
 
 __all__ = ["Bridging", "Conversation", "Forest", "RecordedTurn", "bridge_ids", "plain_values", "whole_ids"]
@@ -39,6 +39,7 @@ class Conversation:
     """One path of the forest while it grows.
 
     Attributes:
+        requests: names and seeds of what its seat is asked.
         prompt: every token up to where the policy spoke last.
         said: what it said then; empty while it has not answered.
         kept: the messages, sampled replies included, each as :func:`keep` gave it.
@@ -46,9 +47,12 @@ class Conversation:
         end: index of the turn that it ends with; -1 while an answer is awaited.
     """
 
-    __slots__ = ("_canonical", "_recalled", "end", "kept", "prompt", "said", "tools")
+    __slots__ = ("_canonical", "_recalled", "end", "kept", "prompt", "requests", "said", "tools")
 
-    def __init__(self, ids: tuple[int, ...], kept: list[Kept], tools: Sequence[Any]) -> None:
+    def __init__(
+        self, requests: RequestSeeds, ids: tuple[int, ...], kept: list[Kept], tools: Sequence[Any]
+    ) -> None:
+        self.requests = requests
         self.prompt = ids
         self.said: tuple[int, ...] = ()
         self.kept = kept
@@ -81,7 +85,7 @@ class Conversation:
                 f" {turn.ids_end} of them, found {len(self.ids)}"
             )
         ids, kept = self.ids, self.kept[: turn.messages_end]
-        branched = Conversation(ids[: turn.action_start], kept, self.tools)
+        branched = Conversation(self.requests, ids[: turn.action_start], kept, self.tools)
         branched.said = ids[turn.action_start : turn.ids_end]
         return branched
 
@@ -175,12 +179,12 @@ class RecordedTurn:
         start = 0 if self.parent is None else self.parent.messages_end
         return self.conversation.messages[start : self.messages_end - 1]
 
-    def begin(self, ids: tuple[int, ...], messages: Sequence[Message], tools: Sequence[Any]) -> None:
-        """Read a whole conversation, whose ids are ``ids``."""
+    def begin(self, conversation: Conversation, messages: Sequence[Message]) -> None:
+        """Read a whole conversation."""
         self.parent = self.parent_index = None
-        self.conversation = Conversation(ids, list(map(keep, messages)), tools)
+        self.conversation = conversation
         self.observation = _read_text(messages)
-        self.ids_start, self.action_start = 0, len(ids)
+        self.ids_start, self.action_start = 0, len(conversation.prompt)
 
     def follow(self, parent: RecordedTurn, new: Sequence[Message], renderer: Bridging) -> None:
         """Go on after ``parent`` with the ``new`` messages.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hyperrl.agents.conversation import assistant_message, keep, snapshot
 from hyperrl.agents.faults import EpisodeError, Faults
-from hyperrl.agents.forest import Forest, RecordedTurn, bridge_ids, whole_ids
+from hyperrl.agents.forest import Conversation, Forest, RecordedTurn, bridge_ids, whole_ids
 from hyperrl.agents.limits import Budget, LimitReached, RolloutLimits
 from hyperrl.errors import (
     ConfigError,
@@ -109,7 +109,7 @@ class RemoteSeat:
 
 Seat = PolicySeat | RemoteSeat
 _new = tuple.__new__  # makes a named tuple of all its values in half the time of its own constructor
-_CONTEXT = TruncationReason.CONTEXT
+_CONTEXT, _MAX_TOKENS = TruncationReason.CONTEXT, TruncationReason.MAX_TOKENS
 _TOO_LATE = "the episode is over and sealed; a late answer is not recorded"
 
 
@@ -132,6 +132,22 @@ class Recorder:
         policy_s: seconds spent waiting for policies, summed over requests.
     """
 
+    __slots__ = (
+        "_closed",
+        "_key",
+        "_limited",
+        "_remote",
+        "_run_seed",
+        "_seats",
+        "_seeds",
+        "_single_root",
+        "budget",
+        "faults",
+        "forest",
+        "policy_s",
+        "roots",
+    )
+
     def __init__(
         self,
         key: EpisodeKey,
@@ -142,6 +158,7 @@ class Recorder:
     ) -> None:
         self.forest = Forest()
         self.budget = Budget(limits or RolloutLimits())
+        self._limited = self.budget.limited
         self.faults = Faults()
         self.roots: dict[str, int] = {}
         self.policy_s = 0.0
@@ -204,11 +221,11 @@ class Recorder:
         try:
             if self._closed:
                 raise RolloutError(_TOO_LATE)
-            budget, seat = self.budget, self._seats[seat_name]
+            seat, limited = self._seats[seat_name], self._limited
             if seat.frozen:
                 use = "side"
-            if budget.limited:
-                budget.admit_turn(use)
+            if limited:
+                self.budget.admit_turn(use)
             turn = RecordedTurn()
             turn.seat = seat_name
             turn.use = use
@@ -219,13 +236,14 @@ class Recorder:
             if isinstance(seat, RemoteSeat):
                 return await self._ask_remote(turn, seat, messages, tools, after)
             del messages, after  # a waiting episode keeps no more than it must
-            prompt = turn.conversation.prompt
+            conversation = turn.conversation
+            prompt = conversation.prompt
             params = seat.params if max_tokens is None else seat.with_max_tokens(max_tokens).params
-            if budget.limited:
-                params = budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, params)
-            turn.bound = budget.bound
-            seeds = self._seeds.get(seat_name) or self._new_seeds(seat_name)
-            seed, key = seeds.draw()
+            turn.bound = _MAX_TOKENS
+            if limited:
+                params = self.budget.admit_tokens(len(prompt), len(prompt) - turn.ids_start, params)
+                turn.bound = self.budget.bound
+            seed, key = conversation.requests.draw()
             completion = await seat.sampler.generate(prompt, params, seed=seed, request_id=key)
             return self._record(turn, completion, seat.renderer, params, key)
         except LimitReached:
@@ -240,10 +258,6 @@ class Recorder:
             raise
         finally:
             self.policy_s += perf_counter() - started
-
-    def _new_seeds(self, seat_name: str) -> RequestSeeds:
-        seeds = self._seeds[seat_name] = RequestSeeds(self._run_seed, self._key, seat_name)
-        return seeds
 
     def _open(
         self, turn: RecordedTurn, seat: Seat, asked: list[Message], tools: Sequence[ToolSchema]
@@ -261,7 +275,7 @@ class Recorder:
     def _follow(self, turn: RecordedTurn, seat: Seat, reply: Reply, new: Sequence[Message]) -> None:
         """Let ``turn`` end with what came after a reply."""
         turns, index = self.forest.turns, reply.turn
-        if index is None or index >= len(turns) or turns[index].seat != turn.seat:
+        if index is None or index >= len(turns) or turns[index].conversation.requests.seat != turn.seat:
             raise RolloutError(
                 f"only a reply of the same seat can be followed up; seat {turn.seat!r} has not given turn"
                 f" {index} of {len(turns)}: ask with the whole conversation, policy.respond(messages)"
@@ -305,7 +319,10 @@ class Recorder:
             )
         self.roots[reason] = self.roots.get(reason, 0) + 1
         ids = whole_ids(seat.renderer.first(asked, tools))
-        turn.begin(ids, asked, snapshot(tools) if tools else ())
+        if turn.seat not in self._seeds:
+            self._seeds[turn.seat] = RequestSeeds(self._run_seed, self._key, turn.seat)
+        kept, tools = list(map(keep, asked)), snapshot(tools) if tools else ()
+        turn.begin(Conversation(self._seeds[turn.seat], ids, kept, tools), asked)
 
     def _record(
         self,
@@ -340,7 +357,7 @@ class Recorder:
         turn.temperature = params.temperature
         if count < params.max_tokens:
             turn.bound = _CONTEXT  # if it was cut, then by the sampler's own limit
-        if self.budget.limited:
+        if self._limited:
             self.budget.spend(count)
         turn.given = None if self._single_root else message
         index = forest.add(turn, kept, action_ids)
