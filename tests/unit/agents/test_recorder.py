@@ -369,6 +369,22 @@ def test_a_single_root_is_held_to() -> None:
         respond_twice(edit(1, content="A"), single_root=True)
 
 
+@pytest.mark.parametrize("single_root", [False, True])
+def test_a_reply_is_remembered_as_it_was_given(single_root: bool) -> None:
+    record = recorder(SpySampler(counting_script), single_root=single_root)
+    replies = []
+
+    async def play() -> None:
+        reply = await record.policy().respond([user("a")])
+        for _ in range(2):
+            replies.append(reply)
+            reply = await record.policy().follow_up(reply, [user("b")])
+        replies.append(reply)
+
+    asyncio.run(play())
+    assert [turn.reply_message for turn in record.forest.turns] == [reply.message for reply in replies]
+
+
 def test_a_late_answer_is_not_recorded() -> None:
     record = recorder(SpySampler(counting_script))
 
