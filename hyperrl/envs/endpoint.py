@@ -252,8 +252,8 @@ def describe_wait(stopped: BaseException) -> str:
     return "" if found is None else f"; the last try: {found}"
 
 
-def _check_url(base_url: str) -> None:
-    if not re.match(r"https?://[^/\s]", base_url):
+def _check_url(base_url: object) -> None:
+    if not isinstance(base_url, str) or not re.match(r"https?://[^/\s]", base_url):
         raise ConfigError(f"base_url must begin with http:// or https:// and a host, got {base_url!r:.200}")
     if re.search(r"[?#]|//[^/]*@", base_url):
         raise ConfigError(

@@ -79,7 +79,8 @@ class Judge:
     deadline_s: float = 120.0
 
     def __post_init__(self) -> None:
-        if self.scale is not None and not -math.inf < self.scale[0] < self.scale[1] < math.inf:
+        _check_endpoint(self.endpoint)
+        if self.scale is not None and not _is_scale(self.scale):
             raise ConfigError(f"judge: scale must be (lowest, highest), both finite; got {self.scale}")
         if not (self.attempts >= 1 and self.deadline_s > 0):
             raise ConfigError(
@@ -193,6 +194,7 @@ class RewardModel:
     deadline_s: float = 120.0
 
     def __post_init__(self) -> None:
+        _check_endpoint(self.endpoint)
         if self.route not in get_args(Route):
             known = get_args(Route)
             raise ConfigError(
@@ -237,6 +239,15 @@ class RewardModel:
             return _number(row["probs"][self.position])
         numbers = row["data"]
         return _number((numbers[-1] if isinstance(numbers[-1], list) else numbers)[self.position])
+
+
+def _check_endpoint(endpoint: object) -> None:
+    if isinstance(endpoint, str):
+        raise ConfigError(f"the endpoint of a judge is an Endpoint: write Endpoint({endpoint!r})")
+
+
+def _is_scale(scale: object) -> bool:
+    return isinstance(scale, (list, tuple)) and len(scale) == 2 and -math.inf < scale[0] < scale[1] < math.inf
 
 
 def _number(value: object) -> float:

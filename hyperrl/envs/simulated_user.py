@@ -95,13 +95,16 @@ class ScriptedUser(_Talk):
         max_turns: most messages that the user says.
 
     Raises:
-        ConfigError: an empty mark, or no turns at all.
+        ConfigError: a script that is neither, an empty mark, or no turns at all.
     """
 
     def __init__(
         self, script: Sequence[str] | Script, *, stop: str = STOP_MARK, max_turns: int = 100
     ) -> None:
         super().__init__(stop, max_turns)
+        lines = isinstance(script, (list, tuple)) and all(isinstance(line, str) for line in script)
+        if not lines and not callable(script):
+            raise ConfigError(f"a script is a list of messages or a function, got {script!r:.80}")
         self._script = script
 
     def reply(self, messages: Sequence[Message]) -> str | None:

@@ -29,6 +29,7 @@ from hyperrl.envs.grading.reading import (
 )
 from hyperrl.envs.grading.units import is_currency
 from hyperrl.envs.rewards import Score
+from hyperrl.errors import ConfigError, nearest
 
 __all__ = ["DEFAULT_POLICY", "AnswerPolicy", "Verdict", "grade_answer"]
 
@@ -51,6 +52,14 @@ class AnswerPolicy:
     ordered_lists: bool = True
     tolerance: Fraction | int = 0
     computed: bool = True
+
+    def __post_init__(self) -> None:
+        known = ("either", "value", "number")
+        if self.percent not in known:
+            hint = nearest(self.percent, known)
+            raise ConfigError(f"percent must be one of {', '.join(known)}, got {self.percent!r}.{hint}")
+        if not self.tolerance >= 0:
+            raise ConfigError(f"tolerance must be at least 0, got {self.tolerance}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +123,10 @@ def grade_answer(
         explain: also say how both sides were read, in ``Verdict.explanation``.
 
     Raises:
-        ConfigError: ``style`` is unknown.
+        ConfigError: ``style`` is unknown, or the response or the gold is no text.
     """
+    _check_text("response", response)
+    _check_text("gold", gold)
     extracted, gold = extract_answer(response, style), bare_gold(gold)
     extracted = bare_gold(extracted) if extracted is not None and style == "whole" else extracted
     if extracted is None:
@@ -130,6 +141,11 @@ def grade_answer(
     reason = "equal" if equal else f"not equal: {extracted[:80]!r} is not {gold[:80]!r}"
     explanation = _explain(extracted, gold, policy) if explain else ""
     return Verdict(equal=equal, extracted=extracted, reason=reason, explanation=explanation)
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"the {name} must be a str, got {value!r:.80} ({type(value).__name__})")
 
 
 def _are_other_runs(answer: str, gold: str) -> bool:

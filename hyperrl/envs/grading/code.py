@@ -143,11 +143,12 @@ def grade_code(
     return drive_on_loop(agrade_code(response, tests, entry_point=entry_point, **options))
 
 
-def _check(
-    tests: Sequence[CallTest | CodeTest], entry_point: str, timeout_s: float, sandbox: Sandbox | None
-) -> None:
+def _check(tests: Sequence[object], entry_point: str, timeout_s: float, sandbox: Sandbox | None) -> None:
     if not tests:
         raise ConfigError("there are no tests; without one every submission would pass")
+    strange = [test for test in tests if not isinstance(test, (CallTest, CodeTest))]
+    if strange:
+        raise ConfigError(f"a test is a CallTest or a CodeTest, got {strange[0]!r:.80}")
     if not entry_point.isidentifier():
         raise ConfigError(f"entry_point must be the name of a function, got {entry_point!r}")
     if not (math.isfinite(timeout_s) and timeout_s > 0):

@@ -36,6 +36,8 @@ class CallTest:
     tolerance: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.args, (list, tuple)):
+            raise ConfigError(f"the args of a CallTest must be a list, such as [1, 2]; got {self.args!r:.80}")
         object.__setattr__(self, "args", tuple(self.args))
         try:
             encode([self.args, dict(self.kwargs), self.expected])

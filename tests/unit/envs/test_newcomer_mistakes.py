@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 
 from hyperrl.envs import (
+    Endpoint,
     JsonlTaskset,
+    Judge,
     ProceduralTaskset,
+    RewardModel,
+    ScriptedUser,
     Task,
     TextEnv,
     check_env_contract,
@@ -21,6 +25,8 @@ from hyperrl.envs import (
     tool,
 )
 from hyperrl.envs.author_code import describe_raised, where_raised
+from hyperrl.envs.grading import AnswerPolicy, CallTest, grade_answer, grade_code
+from hyperrl.envs.sandbox import make_sandbox
 from hyperrl.envs.spaces import Unicode
 from hyperrl.errors import (
     ConfigError,
@@ -326,3 +332,33 @@ def test_an_init_that_keeps_its_arguments_to_itself_is_told_so():
     finally:
         for cls in (Selfish, Orphan):
             del gymnasium.registry[f"newcomer/{cls.__name__}-v0"]
+
+
+HERE = Endpoint("http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("slip", "message"),
+    [
+        (lambda: grade_answer("\\boxed{1}", 1), r"the gold must be a str, got 1 \(int\)"),
+        (lambda: grade_answer(None, "1"), r"the response must be a str, got None"),
+        (lambda: AnswerPolicy(percent="numbr"), "percent must be one of .* Did you mean 'number'"),
+        (lambda: AnswerPolicy(tolerance=-1), "tolerance must be at least 0, got -1"),
+        (lambda: CallTest(args="ab", expected=1), r"must be a list, such as \[1, 2\]; got 'ab'"),
+        (lambda: CallTest(args=1, expected=1), "must be a list"),
+        (
+            lambda: grade_code("def f(): pass", [([1], 1)], entry_point="f"),
+            "a test is a CallTest or a CodeTest",
+        ),
+        (lambda: ScriptedUser("hello"), "a script is a list of messages or a function, got 'hello'"),
+        (lambda: ScriptedUser([1]), "a list of messages"),
+        (lambda: Endpoint(None), "base_url must begin with http"),
+        (lambda: Judge(endpoint="http://x", model="m", rubric="r"), r"write Endpoint\('http://x'\)"),
+        (lambda: RewardModel(endpoint="http://x", model="m"), r"write Endpoint\('http://x'\)"),
+        (lambda: Judge(endpoint=HERE, model="m", rubric="r", scale=10), r"\(lowest, highest\), .* got 10"),
+        (lambda: make_sandbox(3), "there is no sandbox level 3"),
+    ],
+)
+def test_what_is_no_text_list_or_endpoint_is_refused_at_once(slip, message):
+    with pytest.raises(ConfigError, match=message):
+        slip()
