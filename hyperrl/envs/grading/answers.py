@@ -128,7 +128,6 @@ def grade_answer(
     _check_text("response", response)
     _check_text("gold", gold)
     extracted, gold = extract_answer(response, style), bare_gold(gold)
-    extracted = bare_gold(extracted) if extracted is not None and style == "whole" else extracted
     if extracted is None:
         return Verdict(equal=False, extracted=None, reason=f"no answer: nothing found in style {style!r}")
     if not policy.computed and _leaves_to_compute(extracted) and not _leaves_to_compute(gold):
