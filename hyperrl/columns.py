@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,6 +38,8 @@ NOT_SAMPLED = -1
 """Policy version of a token that no published policy drew (gold text, a remote endpoint)."""
 
 _IDS, _LOGPROBS = np.dtype(np.int32), np.dtype(np.float32)
+_SIGN = 3 if sys.byteorder == "little" else 0
+_BELOW_ZERO = bytes(range(0x80, 0xFF))  # 0xFF begins -inf, half of the NaNs, and what is below -1.7e38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -198,12 +201,22 @@ def surely_valid(columns: TurnColumns) -> bool:
     for temperature in temperatures[:1] if alike else temperatures:
         if not 0 <= temperature < math.inf:
             return False
-    ids, drawn, logprobs = columns.ids, versions.tobytes(), columns.logprobs
+    drawn = versions.tobytes()
     if versions.item(0) < 0 or drawn != drawn[:4] * len(versions):
         return False
-    if ids.item(ids.argmin()) < 0:  # half the time of .min()
-        return False
-    least, greatest = logprobs.item(logprobs.argmin()), logprobs.item(logprobs.argmax())
+    return _signs(columns.ids).isascii() and _all_logprobs(columns.logprobs)
+
+
+def _signs(values: NDArray[Any]) -> bytes:
+    """Return the byte of each 4-byte value that begins with its sign."""
+    return values.tobytes()[_SIGN::4]
+
+
+def _all_logprobs(values: NDArray[np.float32]) -> bool:
+    """Whether all are finite and at most 0: told by their first byte, but for 0.0 and what is below -1e38."""
+    if not _signs(values).translate(None, _BELOW_ZERO):
+        return True
+    least, greatest = values.item(values.argmin()), values.item(values.argmax())
     return least > -math.inf and greatest <= 0  # a NaN is found as either, and fails its comparison
 
 

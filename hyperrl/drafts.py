@@ -42,7 +42,8 @@ def finish_trajectory(draft: Any, columns: TurnColumns, events: EventColumns) ->
     """Freeze a ``TrajectoryDraft``, with all checks of :meth:`hyperrl.trajectory.Trajectory.from_columns`.
 
     Args:
-        draft: has all attributes of a trajectory but ``turns``, ``final_context_ids`` and ``events``.
+        draft: has all attributes of a trajectory but ``turns``, ``final_context_ids`` and ``events``. Its
+            ``metrics`` and ``timings`` are kept as they are, and must not be changed any more.
         columns: the turns, and what was read after the last action.
         events: the events.
 
@@ -59,8 +60,7 @@ def finish_trajectory(draft: Any, columns: TurnColumns, events: EventColumns) ->
     draft.final_context_ids = seal(final, _IDS, "final_context_ids")
     draft.env_kwargs = MappingProxyType(dict(draft.env_kwargs))
     draft.reset_options = MappingProxyType(dict(draft.reset_options))
-    draft.metrics = MappingProxyType(dict(draft.metrics))
-    draft.timings = MappingProxyType(dict(draft.timings))
+    draft.metrics, draft.timings = MappingProxyType(draft.metrics), MappingProxyType(draft.timings)
     check_outcome(draft)
     check_references(len(columns), [term.turn for term in draft.reward_terms], events.turns)
     draft.__class__ = Trajectory

@@ -100,8 +100,8 @@ def check_outcome(trajectory: Any) -> None:
 def check_references(count: int, rewarded: Sequence[int | None], read: Sequence[int | None]) -> None:
     """Check that reward terms and events name one of the ``count`` turns. Raises TrajectoryError."""
     every = places(count)
-    known = {None, *every}
-    if known.issuperset(rewarded) and (read == every or known.issuperset(read)):
+    named = rewarded if read == every else [*rewarded, *read]
+    if {None, *every}.issuperset(named):
         return
     for what, named in (("reward term", rewarded), ("event", read)):
         for turn in named:

@@ -44,6 +44,7 @@ FATAL = (ConfigError, InvariantError, MissingExtraError, SamplerClosedError)
 """What no single episode can be blamed for: these end the whole rollout instead of one episode."""
 
 SCORING_GRACE_S = 10.0
+_LENGTH = StopReason.LENGTH
 _FROM_TURNS = {"turns", "final_context_ids", "events", "reward_terms", "failure"}
 _SURE = {part.name for part in fields(Trajectory)} - _FROM_TURNS  # is known even where no turns can be kept
 logger = logging.getLogger(__name__)
@@ -319,11 +320,13 @@ class Episode:
         draft.sandbox_level = "none" if env.sandbox is None else env.sandbox.level
         draft.terminated = ctx is not None and ctx.terminated
         draft.truncated, draft.truncation_reason = reason is not None, reason
-        draft.metrics = compute_metrics(gathered, self._recorder.roots) | self._served_metrics()
+        draft.metrics = compute_metrics(gathered, self._recorder.roots)
+        if ctx is not None and ctx.session is not None:
+            draft.metrics.update(ctx.session.metrics)
         draft.timings = self._all_timings()
         try:
             draft.failure, draft.reward_terms = self._failure, self._reward_terms(gathered)
-            columns = seal_turns(gathered, self._final_context_ids())
+            columns = seal_turns(gathered, self._final_context_ids(gathered))
             return finish_trajectory(draft, columns, seal_events(gathered))
         except (TrajectoryError, OverflowError, TypeError) as error:
             self.error = error
@@ -347,9 +350,6 @@ class Episode:
         """Return what went wrong behind an HTTP request: the program saw no more than a status of it."""
         return None if self._session is None else self._session.error
 
-    def _served_metrics(self) -> dict[str, float]:
-        return {} if self._session is None else dict(self._session.metrics)
-
     def _cut_while_served(self) -> bool:
         """Whether a program that was asking over HTTP failed because it was cut, which is no failure."""
         cut = self._recorder.budget.reached is not None or self._cut_by_length()
@@ -367,21 +367,22 @@ class Episode:
     def _cut_by_length(self) -> bool:
         """Whether the last action was cut: the one that was stepped, or that a served program was sent."""
         steps = Steps() if self._ctx is None else self._ctx.steps
-        if steps.parts and steps.parts[-1] is StopReason.LENGTH:
+        if steps.parts and steps.parts[-1] is _LENGTH:
             return True
         if self._session is None:
             return False
         last = self._recorder.forest.last_train_turn()
         if last is None or (steps and steps.turns[-1] != last):
             return False
-        return self._recorder.forest.turns[last].stop_reason is StopReason.LENGTH
+        return self._recorder.forest.turns[last].stop_reason is _LENGTH
 
-    def _final_context_ids(self) -> tuple[int, ...]:
+    def _final_context_ids(self, gathered: Gathered) -> tuple[int, ...]:
         """Return the ids of what the last action led to, if nobody was asked after it."""
-        turns, ctx = self._recorder.forest.turns, self._ctx
-        if ctx is None or not ctx.steps or not turns or ctx.steps.turns[-1] != turns[-1].index:
+        turns, stepped = self._recorder.forest.turns, gathered.step_turns
+        if not stepped or not turns or stepped[-1] != turns[-1].index:
             return ()
-        return self._recorder.bridge_after(turns[-1], ctx.steps.outcomes[-1].observation.messages)
+        messages = gathered.outcomes[-1].observation.messages
+        return self._recorder.bridge_after(turns[-1], messages) if messages else ()
 
     def _all_timings(self) -> dict[str, float]:
         step_s = self._ctx.step_s if self._ctx is not None else 0.0

@@ -30,17 +30,19 @@ class Gathered:
     """What the turns and steps of an episode hold, one tuple for each attribute; each is looked at once.
 
     Attributes:
-        forest, steps: the recorded turns, and what reached the environment.
+        forest: the recorded turns.
+        step_turns, outcomes: of what reached the environment: the turn, and what came of it.
         laid: the ids of all turns, in parts that follow each other.
         starts: n + 1 positions in them: where each turn begins, and where the last one ends.
         action_starts: n positions in them.
-        drawn_starts: ``logprobs_start`` of each turn.
+        sampled: whether each turn was sampled here.
         parents, temperatures, stop_reasons, seats, uses, observations, texts, tool_calls: of each turn.
         tool_records, reward_terms: of each step.
     """
 
     def __init__(self, forest: Forest, steps: Steps) -> None:
-        self.forest, self.steps, turns = forest, steps, forest.turns
+        self.forest, turns = forest, forest.turns
+        self.step_turns, self.outcomes = steps.turns, steps.outcomes
         rows: list[tuple[Any, ...]] = [
             (
                 turn.ids_start,
@@ -61,7 +63,7 @@ class Gathered:
         (
             starts,
             self.action_starts,
-            self.drawn_starts,
+            drawn_starts,
             self.parents,
             self.temperatures,
             self.stop_reasons,
@@ -71,12 +73,13 @@ class Gathered:
             self.texts,
             self.tool_calls,
         ) = columns
+        self.sampled = tuple([start >= 0 for start in drawn_starts])
         if rows and forest.is_chain:
             self.laid, self.starts = _chain_ids(turns[-1]), (*starts, turns[-1].ids_end)
         else:
             self.laid, self.starts, self.action_starts = _laid_out(turns)
-        self.tool_records = [outcome.tool_records for outcome in steps.outcomes]
-        self.reward_terms = [outcome.reward_terms for outcome in steps.outcomes]
+        self.tool_records = [outcome.tool_records for outcome in self.outcomes]
+        self.reward_terms = [outcome.reward_terms for outcome in self.outcomes]
 
 
 Laid = Sequence[Sequence[int]]
@@ -85,16 +88,15 @@ Laid = Sequence[Sequence[int]]
 
 def seal_turns(gathered: Gathered, final_context_ids: Sequence[int]) -> TurnColumns:
     """Return the turns, and what was read after the last action."""
-    drawn, laid = gathered.drawn_starts, gathered.laid
+    laid = gathered.laid
     ids = b"".join(map(_packed, (*laid, final_context_ids) if final_context_ids else laid))
     draft = ColumnsDraft()
     draft.ids = np.frombuffer(ids, _IDS)
     draft.starts, draft.action_starts = gathered.starts, gathered.action_starts
     draft.logprobs = np.frombuffer(bytes(gathered.forest.logprobs), _LOGPROBS)
     draft.policy_versions = np.frombuffer(bytes(gathered.forest.policy_versions), _IDS)
-    all_sampled = min(drawn, default=0) >= 0
-    draft.sampled = (True,) * len(drawn) if all_sampled else tuple([start >= 0 for start in drawn])
-    draft.parents, draft.temperatures = gathered.parents, gathered.temperatures
+    draft.sampled, draft.parents = gathered.sampled, gathered.parents
+    draft.temperatures = gathered.temperatures
     draft.stop_reasons, draft.policies, draft.uses = gathered.stop_reasons, gathered.seats, gathered.uses
     return finish_columns(draft)
 
@@ -131,10 +133,10 @@ def seal_events(gathered: Gathered) -> EventColumns:
     A call that no tool answered is recorded with its parse status, or as ``not_run``. What a program ran
     by itself is recorded with the result that the policy read.
     """
-    turns, steps, calls = gathered.forest.turns, gathered.steps, gathered.tool_records
+    turns, stepping, calls = gathered.forest.turns, gathered.step_turns, gathered.tool_records
     every = places(len(turns))
     stepped: tuple[bool, ...] = (True,) * len(turns)
-    if tuple(steps.turns) != every:
+    if tuple(stepping) != every:
         calls, stepped = _by_turn(gathered)
     if any(gathered.tool_calls):
         calls, results = list(calls), _results(turns)
@@ -143,15 +145,15 @@ def seal_events(gathered: Gathered) -> EventColumns:
                 read = results.get(turn.index, {})
                 calls[turn.index] = _call_records(turn, calls[turn.index], read)
     columns = EventColumns(every, gathered.observations, gathered.texts, tuple(calls), stepped)
-    last = steps.outcomes[-1].observation if steps.outcomes else ""
-    unread = bool(last) and (steps.turns[-1] is None or steps.turns[-1] == len(turns) - 1)
+    last = gathered.outcomes[-1].observation if stepping else ""
+    unread = bool(last) and (stepping[-1] is None or stepping[-1] == len(turns) - 1)
     return columns.with_final(str(last)) if unread else columns
 
 
 def _by_turn(gathered: Gathered) -> tuple[list[tuple[ToolRecord, ...]], tuple[bool, ...]]:
     """Return what the environment's tools did in each turn, and whether it reached the environment."""
     every, found = gathered.forest.turns, dict[int | None, tuple[ToolRecord, ...]]()
-    for turn, records in zip(gathered.steps.turns, gathered.tool_records, strict=True):
+    for turn, records in zip(gathered.step_turns, gathered.tool_records, strict=True):
         found[turn] = (*found.get(turn, ()), *records)
     return [found.get(turn.index, ()) for turn in every], tuple([turn.index in found for turn in every])
 
@@ -160,9 +162,10 @@ def seal_reward_terms(
     gathered: Gathered, late: Sequence[tuple[int | None, RewardTerm]] = ()
 ) -> tuple[RewardTerm, ...]:
     """Return every reward term with the turn that earned it; ``late`` ones were scored without a step."""
-    earned = zip(gathered.steps.turns, gathered.reward_terms, strict=True)
-    terms = [of_turn(term, turn) for turn, terms in earned if terms for term in terms]
-    return (*terms, *[of_turn(term, turn) for turn, term in late])
+    turns = gathered.step_turns
+    earned = [(turns[step], terms) for step, terms in enumerate(gathered.reward_terms) if terms]
+    terms = [of_turn(term, turn) for turn, terms in earned for term in terms]
+    return (*terms, *[of_turn(term, turn) for turn, term in late]) if late else tuple(terms)
 
 
 def compute_metrics(gathered: Gathered, roots: Mapping[str, int]) -> dict[str, float]:
@@ -176,8 +179,9 @@ def compute_metrics(gathered: Gathered, roots: Mapping[str, int]) -> dict[str, f
     """
     turns, starts = len(gathered.parents), gathered.starts
     action_tokens = sum(starts) - sum(gathered.action_starts)  # the first turn starts at 0
-    extra = {reason: count for reason, count in roots.items() if reason != "first"}
-    records = list(chain.from_iterable(gathered.tool_records))
+    extra = dict(roots)
+    extra.pop("first", None)
+    records = list(chain.from_iterable(filter(None, gathered.tool_records)))
     metrics: dict[str, float] = {
         "turns": turns,
         "steps": len(gathered.tool_records),
@@ -193,7 +197,7 @@ def compute_metrics(gathered: Gathered, roots: Mapping[str, int]) -> dict[str, f
         metrics.update({f"new_roots_{reason}": count for reason, count in extra.items()})
     if action_tokens:  # all sampled here: of what an endpoint answers there are no tokens
         metrics["delivered_fraction"] = (action_tokens - _unlearned_tokens(gathered)) / action_tokens
-    if min(gathered.drawn_starts, default=0) < 0:
+    if False in gathered.sampled:
         metrics.update(_reported_tokens(gathered.forest.turns))
     return metrics
 

@@ -192,12 +192,13 @@ def test_what_columns_cannot_hold_is_refused(build: Any, events: Any, values: An
 
 
 def test_a_finished_draft_cannot_be_set_and_owns_its_mappings() -> None:
-    given_metrics = {"turns": 2.0}
-    trajectory = built(columns(), build=drafted, metrics=given_metrics)
-    given_metrics["turns"] = 3.0
-    assert trajectory.metrics == {"turns": 2.0}
-    with pytest.raises(TypeError):
-        trajectory.metrics["turns"] = 4.0  # type: ignore[index]
+    env_kwargs, reset_options = {"size": 2}, {"task": 2}
+    trajectory = built(columns(), build=drafted, env_kwargs=env_kwargs, reset_options=reset_options)
+    env_kwargs["size"] = reset_options["task"] = 3
+    assert (trajectory.env_kwargs, trajectory.reset_options) == ({"size": 2}, {"task": 2})
+    for mapping in (trajectory.env_kwargs, trajectory.reset_options, trajectory.metrics, trajectory.timings):
+        with pytest.raises(TypeError):
+            mapping["size"] = 4  # type: ignore[index]
     for record in (trajectory, trajectory.columns, of_turn(RewardTerm(name="r", score=1.0), 1)):
         for part in dataclasses.fields(record):
             with pytest.raises(dataclasses.FrozenInstanceError):
