@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from playground import SpySampler, assistant, counting_script, recorder, seat, u
 
 from hyperrl.agents.base import Steps
 from hyperrl.agents.byte_renderer import ByteRenderer
+from hyperrl.agents.forest import Forest
 from hyperrl.agents.limits import LimitReached, RolloutLimits
 from hyperrl.agents.recorder import Recorder, RemoteSeat
 from hyperrl.agents.scripted import ScriptedPolicy
@@ -349,6 +351,31 @@ def test_an_uneven_completion_is_refused() -> None:
         asyncio.run(record.policy().respond([user("a")]))
     assert not record.forest.turns
     assert not record.forest.logprobs
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "versions", "error"),
+    [
+        ([-1.0, -2.0], [1, 1.0], TypeError),
+        ([-1.0, "x"], [1, 1], TypeError),
+        ([-1.0, None], [1, 1], TypeError),
+        ([-1.0, -2.0], [1, 2**31], OverflowError),
+        ([-1.0, 10**400], [1, 1], OverflowError),
+    ],
+)
+def test_what_is_no_logprob_or_version_is_refused_as_an_array_refuses_it(
+    logprobs: list[Any], versions: list[Any], error: type[Exception]
+) -> None:
+    forest = Forest()
+    assert forest.draw(1, [-0.5], [7]) == 0
+    with pytest.raises(error) as refused:
+        forest.draw(2, logprobs, versions)
+    with pytest.raises(error) as said:
+        array("f", logprobs), array("i", versions)
+    assert str(refused.value) == str(said.value)
+    assert forest.draw(2, [-1, -0.25], [True, 2**31 - 1]) == 1
+    assert array("f", bytes(forest.logprobs)).tolist() == [-0.5, -1.0, -0.25]
+    assert array("i", bytes(forest.policy_versions)).tolist() == [7, 1, 2**31 - 1]
 
 
 class Refusing(ByteRenderer):
