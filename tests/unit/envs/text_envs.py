@@ -159,7 +159,7 @@ def spin(way: str) -> Any:
         raise ValueError("no such way")
     if way == "quick":
         return "x" * 50_000
-    if way in ("error", "wrong"):
+    if way in ("error", "own"):
         return ToolResult(status=way, text="as it says itself")
     if way == "nothing to say":
         return iter(())
