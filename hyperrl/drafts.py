@@ -16,7 +16,7 @@ from hyperrl.columns import EventColumns, TurnColumns, check_layout, surely_vali
 from hyperrl.trajectory import RewardTerm, Trajectory, Turn
 from hyperrl.turn_checks import check_outcome, check_references, check_turns
 
-__all__ = ["ColumnsDraft", "TrajectoryDraft", "finish_columns", "finish_trajectory", "of_turn"]
+__all__ = ["ColumnsDraft", "TrajectoryDraft", "finish_columns", "finish_trajectory", "of_turn", "scored_term"]
 
 _IDS = np.dtype(np.int32)
 _NO_IDS = np.frombuffer(b"", _IDS)
@@ -65,6 +65,15 @@ def finish_trajectory(draft: Any, columns: TurnColumns, events: EventColumns) ->
     check_references(len(columns), [term.turn for term in draft.reward_terms], events.turns)
     draft.__class__ = Trajectory
     return cast(Trajectory, draft)
+
+
+def scored_term(name: str, score: float, weight: float) -> RewardTerm:
+    """Return ``RewardTerm(name=name, score=score, weight=weight)``."""
+    draft = _TermDraft()
+    draft.name, draft.score, draft.weight = name, score, weight
+    draft.turn = draft.error = draft.cause = None
+    draft.__class__ = RewardTerm
+    return cast(RewardTerm, draft)
 
 
 def of_turn(term: RewardTerm, turn: int | None) -> RewardTerm:

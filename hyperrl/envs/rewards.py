@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, Literal, get_args, overload
 
+from hyperrl.drafts import scored_term
 from hyperrl.envs.author_code import describe_raised
 from hyperrl.envs.tool_text import describe_error
 from hyperrl.errors import EndpointError, RewardDefinitionError, nearest
@@ -132,7 +133,7 @@ class Reward:
     def terms(self, value: object) -> tuple[RewardTerm, ...]:
         """Return the terms that a returned value stands for: one, or one for each key of a mapping."""
         if type(value) is float and -_LARGEST_SCORE <= value <= _LARGEST_SCORE:
-            return (RewardTerm(name=self.name, score=value, weight=self.weight),)
+            return (scored_term(self.name, value, self.weight),)
         if not isinstance(value, Mapping):
             return (self._term(self.name, value),)
         if not value:

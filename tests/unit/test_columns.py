@@ -10,7 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from strategies import identical, trajectories
 
 from hyperrl.columns import EventColumns, TurnColumns, columns_of
-from hyperrl.drafts import ColumnsDraft, TrajectoryDraft, finish_columns, finish_trajectory, of_turn
+from hyperrl.drafts import (
+    ColumnsDraft,
+    TrajectoryDraft,
+    finish_columns,
+    finish_trajectory,
+    of_turn,
+    scored_term,
+)
 from hyperrl.errors import TrajectoryError
 from hyperrl.trajectory import Event, Failure, RewardTerm, Trajectory
 
@@ -213,3 +220,6 @@ def test_a_term_of_a_turn_differs_in_nothing_else() -> None:
     ):
         assert identical(of_turn(term, 3), dataclasses.replace(term, turn=3))
         assert type(of_turn(term, None)) is RewardTerm
+    made = scored_term("r", 1.0, 0.5)
+    assert identical(made, RewardTerm(name="r", score=1.0, weight=0.5))
+    assert type(made) is RewardTerm
