@@ -245,15 +245,16 @@ class Forest:
             logprobs = plain_values(logprobs)
         if type(policy_versions) is not list:
             policy_versions = plain_values(policy_versions)
-        if len(logprobs) != count or len(policy_versions) != count:
-            raise SamplingError(
-                f"the sampler returned {count} action_ids with {len(logprobs)} logprobs and"
-                f" {len(policy_versions)} policy_versions; one of each per token is needed"
-            )
         pack_logprobs, pack_versions = _packers(count)
         try:
             drawn, versions = pack_logprobs(*logprobs), pack_versions(*policy_versions)
-        except error:  # the array says better what is none
+        except error:
+            if len(logprobs) != count or len(policy_versions) != count:
+                raise SamplingError(
+                    f"the sampler returned {count} action_ids with {len(logprobs)} logprobs and"
+                    f" {len(policy_versions)} policy_versions; one of each per token is needed"
+                ) from None
+            # an array says better what is no number
             drawn, versions = array("f", logprobs).tobytes(), array("i", policy_versions).tobytes()
         start = len(self.logprobs) // 4
         self.logprobs += drawn
