@@ -225,7 +225,7 @@ class Vault(TextEnv):
     @tool
     async def locked(self) -> ToolResult:
         """Try."""
-        return ToolResult(status="timeout", text="it is locked")
+        return ToolResult(status="locked", text="it is locked")
 
     @tool
     async def gone(self) -> str:
@@ -247,7 +247,7 @@ def test_a_tool_may_say_its_own_status():
     env = Vault()
     env.reset()
     observation, _, _, _, info = env.step(CALL.format("locked"))
-    assert (observation, info["tool_calls"]) == ("Error: it is locked", (("locked", "timeout"),))
+    assert (observation, info["tool_calls"]) == ("Error: it is locked", (("locked", "locked"),))
 
 
 def test_a_server_that_is_gone_fails_the_step_and_cancels_the_other_calls():

@@ -99,7 +99,7 @@ def test_any_two_bugs_go_together_and_stay_out_of_the_tests(name):
 
 def test_splits_never_share_a_repository():
     names = {
-        split: {task["repository"] for task in make_env(ENV_ID, split=split).taskset._tasks}
+        split: {task["repository"] for task in make_env(ENV_ID, split=split).taskset.tasks}
         for split in ("train", "test")
     }
     assert names["train"] | names["test"] == set(REPOSITORIES)
