@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from hyperrl.errors import EnvError, nearest
 
@@ -78,10 +78,16 @@ def inject(
 def _by_position(
     function: Callable[..., Any], names: list[str], takes_self: bool
 ) -> Callable[[Any, Any], Any]:
-    """Write the call out: to gather the arguments in a tuple first would take twice as long."""
-    given = [*(["env"] if takes_self else []), *(f"episode.{name}" for name in names)]
-    source = f"lambda env, episode: function({', '.join(given)})"
-    return cast(Callable[[Any, Any], Any], eval(source, {"function": function}))  # names are ours
+    """Hand on one or two attributes by themselves, as most functions ask: a list takes twice as long."""
+    if takes_self and len(names) == 1:
+        only = names[0]
+        return lambda env, episode: function(env, getattr(episode, only))
+    if takes_self and len(names) == 2:  # noqa: PLR2004
+        first, second = names
+        return lambda env, episode: function(env, getattr(episode, first), getattr(episode, second))
+    if takes_self:
+        return lambda env, episode: function(env, *[getattr(episode, name) for name in names])
+    return lambda _, episode: function(*[getattr(episode, name) for name in names])
 
 
 def _by_name(function: Callable[..., Any], names: list[str], takes_self: bool) -> Callable[[Any, Any], Any]:

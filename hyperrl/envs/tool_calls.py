@@ -118,7 +118,7 @@ def parse_action_bytes(
     Returns:
         The parts; the ``span`` of a call counts *bytes* of ``data``.
     """
-    if b"<" not in data and not reasoning_opened:  # neither reasoning nor calls
+    if data.find(b"<") < 0 and not reasoning_opened:  # neither reasoning nor calls
         return ParsedText(data.decode("utf-8", errors), "", ())
     reasoning, position = _split_reasoning(data, opened=reasoning_opened)
     pieces: list[bytes] = []
