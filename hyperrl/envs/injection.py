@@ -82,7 +82,7 @@ def _by_position(
     if takes_self and len(names) == 1:
         only = names[0]
         return lambda env, episode: function(env, getattr(episode, only))
-    if takes_self and len(names) == 2:  # noqa: PLR2004
+    if takes_self and len(names) == 2:
         first, second = names
         return lambda env, episode: function(env, getattr(episode, first), getattr(episode, second))
     if takes_self:
