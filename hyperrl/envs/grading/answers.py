@@ -87,7 +87,7 @@ class Verdict:
 DEFAULT_POLICY = AnswerPolicy()
 """What :class:`AnswerPolicy` chooses by itself."""
 
-_INTEGER = re.compile(r"-?[0-9]{1,300}")
+_INTEGER = re.compile(r"-?(?:[0-9]{1,300}|[1-9][0-9]{0,2}(?:,[0-9]{3}){1,30})")
 _SCIENTIFIC = re.compile(
     r"\s*(?:[*xX×]|\\times|\\cdot|\\ast)\s*\{?10\}?\s*(?:\^|\*\*)\s*\{?\s*[-+]?\d+\s*\}?\}?"
 )
@@ -133,7 +133,8 @@ def grade_answer(
     if not policy.computed and _leaves_to_compute(extracted) and not _leaves_to_compute(gold):
         equal = False
     elif _INTEGER.fullmatch(extracted) and _INTEGER.fullmatch(gold):
-        equal = abs(int(extracted) - int(gold)) <= policy.tolerance
+        apart = int(extracted.replace(",", "")) - int(gold.replace(",", ""))
+        equal = abs(apart) <= policy.tolerance
     else:
         same = _equal(read_answer(extracted), read_answer(gold), policy)
         equal = same and not _are_other_runs(extracted, gold)
