@@ -16,8 +16,34 @@ __all__ = ["describe_raised", "where_raised"]
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _PYTHON = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-_BETWEEN = ("gymnasium", "typer", "click")
-"""Installed packages that call authors' code, and are none."""
+_BETWEEN = frozenset(
+    {
+        "anyio",
+        "click",
+        "gymnasium",
+        "httpcore",
+        "httpx",
+        "jinja2",
+        "jsonschema",
+        "math_verify",
+        "matplotlib",
+        "mcp",
+        "numpy",
+        "pyarrow",
+        "pydantic",
+        "rich",
+        "safetensors",
+        "starlette",
+        "sympy",
+        "tokenizers",
+        "torch",
+        "transformers",
+        "typer",
+        "uvicorn",
+        "yaml",
+    }
+)
+"""Installed packages that call authors' code, or that we call: by themselves they mean a fault of ours."""
 
 
 def describe_raised(error: BaseException) -> str:
@@ -29,7 +55,7 @@ def where_raised(error: BaseException) -> str:
     """Return where code outside hyperrl raised ``error``, such as ``" (games.py, line 12, in start)"``.
 
     The innermost line of an author's own files counts; where there is none, that of an installed package.
-    Empty where only hyperrl and Python themselves were running.
+    Empty where only hyperrl, what it is built on, and Python were running.
     """
     found = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_authors(frame)]
     own = [place for place in found if not place[0].f_code.co_filename.startswith(_INSTALLED)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import threading
+from pathlib import Path
 from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
 
+import hyperrl
 from hyperrl.envs import (
     Endpoint,
     JsonlTaskset,
@@ -159,6 +161,16 @@ def test_an_exception_says_where_the_author_has_to_look():
     with pytest.raises(ConfigError) as refused:
         Easy(split="dev")
     assert describe_raised(refused.value) == f"ConfigError: {refused.value}"  # says itself what is wrong
+
+
+def test_what_hyperrl_itself_called_wrongly_is_no_author_s_fault():
+    source = "import numpy\nnumpy.array_split(numpy.zeros(3), 0)"
+    ours = compile(source, str(Path(hyperrl.__file__).parent / "arrays.py"), "exec")
+    with pytest.raises(ValueError, match="larger than 0") as caught:
+        exec(ours)
+    trace = caught.value.__traceback__
+    assert trace is not None
+    assert where_raised(caught.value.with_traceback(trace.tb_next)) == ""
 
 
 class Lister(Easy):
